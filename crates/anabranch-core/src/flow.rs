@@ -1,0 +1,145 @@
+//! Where the groups of a run are, and whether new ones may be submitted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::past::Retry;
+
+/// Where a lease's group is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Between source and buffer (or batch): leased, generated, scored, waiting for room.
+    Upstream,
+    /// In the buffer.
+    Buffered,
+    /// In a batch that is being assembled; it no longer keeps the source waiting.
+    Held,
+    /// Consumed, excluded or abandoned.
+    Settled,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    upstream: usize,
+    buffered: usize,
+    held: usize,
+    holds: usize,
+    source_ended: bool,
+    retries: VecDeque<Retry>,
+    source: Option<Waker>,
+    submitters: Vec<Waker>,
+}
+
+/// Counts of open leases by stage, queued retries and holds on submission; shared by all operators of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flow(Arc<Mutex<State>>);
+
+impl Flow {
+    pub(crate) fn enter(&self, stage: Stage) {
+        if let Some(count) = self.0.lock().count(stage) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn travel(&self, from: Stage, to: Stage) {
+        let mut state = self.0.lock();
+        if let Some(count) = state.count(from) {
+            *count -= 1;
+        }
+        if let Some(count) = state.count(to) {
+            *count += 1;
+        }
+        // The source may end once nothing is open; it can do so only when woken.
+        let waker = state.source.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn upstream(&self) -> usize {
+        self.0.lock().upstream
+    }
+
+    pub(crate) fn buffered(&self) -> usize {
+        self.0.lock().buffered
+    }
+
+    /// Queues a retry; refused (`false`) once the source has ended.
+    pub(crate) fn queue(&self, retry: Retry) -> bool {
+        let mut state = self.0.lock();
+        if state.source_ended {
+            return false;
+        }
+        state.retries.push_back(retry);
+        let waker = state.source.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    pub(crate) fn source_ended(&self) -> bool {
+        self.0.lock().source_ended
+    }
+
+    /// The retry queued first.
+    pub(crate) fn next_retry(&self) -> Option<Retry> {
+        self.0.lock().retries.pop_front()
+    }
+
+    pub(crate) fn has_retries(&self) -> bool {
+        !self.0.lock().retries.is_empty()
+    }
+
+    /// Ends the source if nothing is open or queued, else leaves `waker` to be woken by the next change.
+    pub(crate) fn try_end(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.upstream + state.buffered == 0 && state.retries.is_empty() {
+            state.source_ended = true;
+        } else {
+            state.source = Some(waker.clone());
+        }
+        state.source_ended
+    }
+
+    pub(crate) fn hold(&self) -> Hold {
+        self.0.lock().holds += 1;
+        Hold(self.clone())
+    }
+
+    /// Whether submissions are open; if not, `waker` is woken when they reopen.
+    pub(crate) fn submissions_open(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.holds > 0 && !state.submitters.iter().any(|known| known.will_wake(waker)) {
+            state.submitters.push(waker.clone());
+        }
+        state.holds == 0
+    }
+}
+
+impl State {
+    fn count(&mut self, stage: Stage) -> Option<&mut usize> {
+        match stage {
+            Stage::Upstream => Some(&mut self.upstream),
+            Stage::Buffered => Some(&mut self.buffered),
+            Stage::Held => Some(&mut self.held),
+            Stage::Settled => None,
+        }
+    }
+}
+
+/// Keeps submissions closed while it lives; nested holds reopen only after the last.
+#[derive(Debug)]
+#[must_use = "submissions reopen when this is dropped"]
+pub struct Hold(Flow);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.holds -= 1;
+        let wakers = if state.holds == 0 { std::mem::take(&mut state.submitters) } else { Vec::new() };
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

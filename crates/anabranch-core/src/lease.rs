@@ -1,0 +1,212 @@
+//! Leases: the right to generate one prompt once, and the duty to settle it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::flow::Stage;
+use crate::{Cause, Draft, EventKind, Prompt, PromptId, Run, Seq, Stamp, Unused};
+
+/// The name of a lease and of the group that comes of it: a prompt and an attempt, the first being 0.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupId {
+    /// Which prompt.
+    pub prompt: PromptId,
+    /// Which attempt at it.
+    pub attempt: u32,
+}
+
+/// A lease is named as its group is.
+pub type LeaseId = GroupId;
+
+impl GroupId {
+    /// The lease of the same prompt's next attempt.
+    #[must_use]
+    pub fn retry(&self) -> Self {
+        Self { prompt: self.prompt.clone(), attempt: self.attempt + 1 }
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.prompt, self.attempt)
+    }
+}
+
+/// A text that is no group id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no group id; one reads dataset/epoch/row#attempt, such as sort4/0/17#0")]
+pub struct ParseGroupIdError(String);
+
+impl FromStr for GroupId {
+    type Err = ParseGroupIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (prompt, attempt) = text.rsplit_once('#').unwrap_or((text, "0"));
+            let (rest, row) = prompt.rsplit_once('/')?;
+            let (dataset, epoch) = rest.rsplit_once('/')?;
+            let prompt = PromptId { dataset: dataset.into(), epoch: epoch.parse().ok()?, row: row.parse().ok()? };
+            Some(Self { prompt, attempt: attempt.parse().ok()? })
+        };
+        parse().ok_or_else(|| ParseGroupIdError(text.to_owned()))
+    }
+}
+
+/// A completed group that a resumed run found unconsumed in its log.
+#[derive(Clone, Debug)]
+pub struct RestoredGroup {
+    /// Its `Completed` record.
+    pub completed: Stamp,
+    /// Its `Admitted` record, where it has one.
+    pub admitted: Option<Stamp>,
+}
+
+/// The right to generate one prompt once. Every lease that was issued is settled by exactly one event.
+///
+/// A lease dropped unsettled (by a user's adaptor, or because the pipeline was dropped) leaves no record: the log still
+/// shows it open, and the next opening of the run brings it back.
+#[derive(Debug)]
+pub struct Lease {
+    id: LeaseId,
+    prompt: Prompt,
+    run: Run,
+    unused: Unused,
+    stage: Stage,
+    /// Position of a fresh prompt in the dataset's order over all epochs.
+    position: Option<u64>,
+    /// What made a retry possible.
+    enabler: Option<(Cause, Stamp)>,
+    /// Which re-issue this is; 0 for a lease issued the first time.
+    reissue: u32,
+    issued: Option<Stamp>,
+    restored: Option<RestoredGroup>,
+}
+
+impl Lease {
+    pub(crate) fn new(run: Run, id: LeaseId, prompt: Prompt, unused: Unused) -> Self {
+        run.flow().enter(Stage::Upstream);
+        Self {
+            id,
+            prompt,
+            run,
+            unused,
+            stage: Stage::Upstream,
+            position: None,
+            enabler: None,
+            reissue: 0,
+            issued: None,
+            restored: None,
+        }
+    }
+
+    pub(crate) fn at_position(mut self, position: u64) -> Self {
+        self.position = Some(position);
+        self
+    }
+
+    pub(crate) fn enabled_by(mut self, cause: Cause, stamp: Stamp) -> Self {
+        self.enabler = Some((cause, stamp));
+        self
+    }
+
+    /// A lease issued by an earlier session: with a group that waits in the log, or to be issued again.
+    pub(crate) fn reopened(mut self, issued: Stamp, reissue: u32, restored: Option<RestoredGroup>) -> Self {
+        self.issued = restored.is_some().then_some(issued);
+        self.reissue = reissue;
+        self.restored = restored;
+        self
+    }
+
+    /// Counts as issued by an earlier session, so that it can be settled without being issued again.
+    pub(crate) fn settle_unissued(&mut self, issued: Stamp) {
+        self.issued = Some(issued);
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    /// What to generate from.
+    pub fn prompt(&self) -> &Prompt {
+        &self.prompt
+    }
+
+    /// The run it belongs to.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// What becomes of the prompt if the group goes unused.
+    pub fn unused(&self) -> Unused {
+        self.unused
+    }
+
+    /// Where the group is.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// When it was issued; nothing before [`issue`](Self::issue).
+    pub fn issued(&self) -> Option<Stamp> {
+        self.issued
+    }
+
+    /// The sequence number of its `Leased` (or `Reissued`) record, once issued.
+    pub fn seq(&self) -> Option<Seq> {
+        self.issued.and_then(|stamp| stamp.moment.event())
+    }
+
+    /// The group waiting in the log, where an earlier session completed it.
+    pub fn restored(&self) -> Option<&RestoredGroup> {
+        self.restored.as_ref()
+    }
+
+    /// Records that generation of this prompt begins now, enabled by `enablers` (a free slot, room downstream).
+    /// A lease that is already issued keeps its record.
+    pub fn issue(&mut self, mut enablers: Vec<(Cause, Stamp)>) -> Stamp {
+        if let Some(stamp) = self.issued {
+            return stamp;
+        }
+        enablers.extend(self.enabler);
+        let kind = if self.reissue > 0 {
+            EventKind::Reissued { id: self.id.clone(), reissue: self.reissue }
+        } else {
+            EventKind::Leased { id: self.id.clone(), position: self.position }
+        };
+        let stamp = self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0);
+        self.issued = Some(stamp);
+        stamp
+    }
+
+    /// Records that the group has moved on to `stage`.
+    pub fn arrive(&mut self, stage: Stage) {
+        self.run.flow().travel(self.stage, stage);
+        self.stage = stage;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.stage != Stage::Settled {
+            self.run.flow().travel(self.stage, Stage::Settled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_print_and_parse() {
+        let id: GroupId = "math/hard/2/17#1".parse().unwrap();
+        assert_eq!((&*id.prompt.dataset, id.prompt.epoch, id.prompt.row, id.attempt), ("math/hard", 2, 17, 1));
+        assert_eq!(id.to_string(), "math/hard/2/17#1");
+        assert_eq!("sort4/0/3".parse::<GroupId>().unwrap().attempt, 0);
+        let error = "sort4".parse::<GroupId>().unwrap_err();
+        assert!(error.to_string().contains("sort4/0/17#0"), "{error}");
+    }
+}

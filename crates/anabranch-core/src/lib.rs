@@ -1,0 +1,53 @@
+//! The core types of anabranch: what flows through a pipeline, what is recorded about it, and the four traits that a
+//! pipeline is made of ([`Engine`], [`Learner`], [`Journal`], and `RolloutExt` in `anabranch-stream`).
+//!
+//! No I/O happens here. The terms are those of `docs/semantics.md`: a [`Lease`] is the right to generate one prompt once,
+//! a [`Group`] is what came of it, a [`VersionSpan`] says which weights wrote which tokens, and an [`Event`] is the record
+//! of everything that happens to them.
+
+mod clock;
+mod dataset;
+mod demand;
+mod engine;
+mod error;
+mod event;
+mod exclude;
+mod flow;
+mod group;
+mod journal;
+mod learner;
+mod lease;
+mod memory;
+mod past;
+mod prompt;
+mod run;
+mod shuffle;
+mod source;
+mod span;
+mod stamp;
+mod stats;
+mod value;
+mod version;
+
+pub use clock::Clock;
+pub use dataset::{Dataset, DatasetError};
+pub use demand::Demand;
+pub use engine::{Chunk, Engine, Finish, InFlightMode, Request, Sampling, SamplingKey};
+pub use error::{BoxError, EngineError, Error, JournalError, LearnerError, MalformedGroup};
+pub use event::{Event, EventKind, FORMAT, GroupSummary, Reason, SampleSummary, TakenGroup, Then};
+pub use exclude::Unused;
+pub use flow::{Hold, Stage};
+pub use group::{Context, Group, Sample, SampleTimes, Status};
+pub use journal::{Ack, Cursor, Journal};
+pub use learner::{Batch, Learner, MapWeights, StepReport};
+pub use lease::{GroupId, Lease, LeaseId, RestoredGroup};
+pub use memory::MemoryJournal;
+pub use past::{Checkpoint, OpenLease, Past, QueuedGroup, RecordedBatch, Retry};
+pub use prompt::{Prompt, PromptId};
+pub use run::{Draft, Recorded, Restored, Run};
+pub use source::Prompts;
+pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
+pub use stamp::{Cause, Enabler, Moment, Seq, Stamp, Timer};
+pub use stats::Stats;
+pub use value::{Fields, Value};
+pub use version::{Digest, TrainingStep, Version};

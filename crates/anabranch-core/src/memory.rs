@@ -1,0 +1,69 @@
+//! A journal that keeps everything in memory: for tests, and for runs that need no store.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use crate::{Ack, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
+
+/// Keeps events and payloads in memory; appends are acknowledged at once, and checkpoints are not kept.
+#[derive(Debug, Default)]
+pub struct MemoryJournal {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    first: u64,
+    events: Vec<Event>,
+    payloads: HashMap<GroupId, Group>,
+}
+
+impl MemoryJournal {
+    /// An empty journal.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty journal that goes on after the events before `seq`, which it does not have.
+    pub fn starting_at(seq: Seq) -> Self {
+        Self { state: Mutex::new(State { first: seq.0, ..State::default() }) }
+    }
+
+    /// All events so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.state.lock().events.clone()
+    }
+}
+
+impl Journal for MemoryJournal {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+        let mut state = self.state.lock();
+        for event in events {
+            let expected = state.first + state.events.len() as u64;
+            if event.seq.0 != expected {
+                let message = format!("event {} is not the expected #{expected}: the run has two writers", event.seq);
+                return Ack::ready(Err(JournalError::new(message)));
+            }
+            state.events.push(event);
+        }
+        for group in payloads {
+            state.payloads.insert(group.id.clone(), (*group).clone());
+        }
+        Ack::ready(Ok(()))
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        let state = self.state.lock();
+        state.payloads.get(id).cloned().ok_or_else(|| JournalError::new(format!("group {id} is not in the journal")))
+    }
+
+    fn checkpoint(
+        &self,
+        _: &Cursor,
+        _: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,421 @@
+//! The run: what all operators of a pipeline share. It travels in the items, inside their leases.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::event::FORMAT;
+use crate::flow::Flow;
+use crate::past::{OpenLease, QueuedGroup, RecordedBatch, Retry};
+use crate::{
+    Ack, Cause, Checkpoint, Clock, Context, Cursor, Dataset, Digest, Enabler, Error, Event, EventKind, Fields, Group,
+    GroupId, Hold, InFlightMode, Journal, JournalError, Learner, Lease, MemoryJournal, Moment, Past, Prompts, Seq,
+    Stamp, Stats, Timer, TrainingStep, Unused, Value, Version,
+};
+
+/// A handle to a run; clones share it.
+#[derive(Clone)]
+pub struct Run(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    journal: Arc<dyn Journal>,
+    timer: Timer,
+    session: u32,
+    accept_changes: bool,
+    opened: Stamp,
+    order: Mutex<Order>,
+    clock: Mutex<Clock>,
+    publications: Mutex<Vec<Waker>>,
+    flow: Flow,
+    settings: Mutex<BTreeMap<String, Fields>>,
+    past: Mutex<Past>,
+}
+
+/// What fixes the order of events.
+struct Order {
+    next: Seq,
+    stats: Stats,
+    last_ack: Ack,
+}
+
+/// An event to be recorded.
+#[derive(Debug)]
+pub struct Draft {
+    /// What happened.
+    pub kind: EventKind,
+    /// What let it happen.
+    pub enablers: Vec<(Cause, Stamp)>,
+    /// Set where the draft before it in the same record let it happen.
+    previous: Option<Cause>,
+}
+
+impl Draft {
+    /// An event enabled by `enablers`.
+    pub fn new(kind: EventKind, enablers: Vec<(Cause, Stamp)>) -> Self {
+        Self { kind, enablers, previous: None }
+    }
+
+    /// Says that the draft before it in the same record let it happen.
+    #[must_use]
+    pub fn after_previous(mut self, cause: Cause) -> Self {
+        self.previous = Some(cause);
+        self
+    }
+}
+
+/// Events that have their place in the log.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    first: Seq,
+    count: u64,
+    at: u64,
+    /// Ready when they are durable as the journal's mode promises.
+    pub ack: Ack,
+}
+
+impl Recorded {
+    /// The stamp of the event at `index` of the record.
+    pub fn stamp(&self, index: u64) -> Stamp {
+        Stamp { moment: Moment::Event(Seq(self.first.0 + index)), at: self.at }
+    }
+
+    /// The stamp of the last event of the record.
+    pub fn last(&self) -> Stamp {
+        self.stamp(self.count - 1)
+    }
+
+    /// The place of the last event of the record.
+    pub fn last_seq(&self) -> Seq {
+        Seq(self.first.0 + self.count - 1)
+    }
+}
+
+impl Run {
+    /// Opens a run on a journal whose earlier sessions left `past`; records `RunOpened` or `RunResumed`.
+    ///
+    /// `name` prefixes the engine requests of the run. With `accept_changes`, operators may have other settings than
+    /// those recorded; without, they are refused (see [`configure`](Self::configure)).
+    pub fn new(
+        name: impl Into<String>,
+        journal: Arc<dyn Journal>,
+        past: Past,
+        timer: Timer,
+        settings: Fields,
+        accept_changes: bool,
+    ) -> Self {
+        let library = env!("CARGO_PKG_VERSION").to_owned();
+        let kind = if past.next_seq == Seq(0) {
+            EventKind::RunOpened { library, format: FORMAT, settings }
+        } else {
+            EventKind::RunResumed { library, lost: past.lost }
+        };
+        let order = Order { next: past.next_seq, stats: past.stats.clone(), last_ack: Ack::ready(Ok(())) };
+        let mut inner = Inner {
+            name: name.into(),
+            journal,
+            timer,
+            session: past.session,
+            accept_changes,
+            opened: Stamp::earlier(past.next_seq),
+            order: Mutex::new(order),
+            clock: Mutex::new(past.clock.clone()),
+            publications: Mutex::default(),
+            flow: Flow::default(),
+            settings: Mutex::new(past.settings.clone()),
+            past: Mutex::new(past),
+        };
+        inner.opened = inner.record(vec![Draft::new(kind, Vec::new())], &[]).stamp(0);
+        Self(Arc::new(inner))
+    }
+
+    /// A new run in memory, on the operating system's clock.
+    pub fn in_memory() -> Self {
+        Self::new("memory", Arc::new(MemoryJournal::new()), Past::default(), Timer::monotonic(), Fields::new(), false)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its journal.
+    pub fn journal(&self) -> &Arc<dyn Journal> {
+        &self.0.journal
+    }
+
+    /// Nanoseconds since the session's start.
+    pub fn now(&self) -> u64 {
+        self.0.timer.now()
+    }
+
+    /// The record that opened this session.
+    pub fn opened(&self) -> Stamp {
+        self.0.opened
+    }
+
+    /// The clock of versions and steps, locked: publications and the last judgement of a batch exclude each other by it.
+    /// Do not keep it over an await.
+    pub fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.0.clock.lock()
+    }
+
+    /// Gives events their place in the log, all or none, with the payloads of those that complete a group. The order is
+    /// fixed when this returns; the [`Recorded::ack`] says when they are durable.
+    pub fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> Recorded {
+        self.0.record(drafts, payloads)
+    }
+
+    /// Ready when everything recorded so far is durable as the journal's mode promises.
+    pub fn settled(&self) -> Ack {
+        self.0.order.lock().last_ack.clone()
+    }
+
+    /// Live counts.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.0.order.lock().stats.clone();
+        let clock = self.clock();
+        stats.version = clock.version();
+        stats.step = clock.step();
+        stats.upstream = self.flow().upstream();
+        stats.buffered = self.flow().buffered();
+        stats
+    }
+
+    /// Groups between source and buffer (or batch) now: leased, generating, being scored, waiting for room.
+    pub fn upstream(&self) -> usize {
+        self.flow().upstream()
+    }
+
+    pub(crate) fn flow(&self) -> &Flow {
+        &self.0.flow
+    }
+
+    /// Closes submissions until the guard is dropped; nested holds reopen only after the last.
+    pub fn hold(&self) -> Hold {
+        self.flow().hold()
+    }
+
+    /// Whether submissions are open; if not, `waker` is woken when they reopen.
+    pub fn submissions_open(&self, waker: &Waker) -> bool {
+        self.flow().submissions_open(waker)
+    }
+
+    /// Says with which settings an operator meets the run. Recorded where it is new.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] where the log holds other settings and changes are not accepted.
+    pub fn configure(&self, operator: &str, settings: Fields) -> Result<(), Error> {
+        let mut known = self.0.settings.lock();
+        if let Some(recorded) = known.get(operator) {
+            if *recorded == settings {
+                return Ok(());
+            }
+            if !self.0.accept_changes {
+                let get = |fields: &Fields, field: &str| fields.get(field).unwrap_or(&Value::Null).to_string();
+                let mut fields = recorded.keys().chain(settings.keys());
+                let field = fields.find(|field| recorded.get(*field) != settings.get(*field));
+                let field = field.cloned().unwrap_or_default();
+                return Err(Error::Changed {
+                    operator: operator.to_owned(),
+                    recorded: get(recorded, &field),
+                    now: get(&settings, &field),
+                    field,
+                });
+            }
+        }
+        known.insert(operator.to_owned(), settings.clone());
+        let kind = EventKind::Configured { operator: operator.to_owned(), settings };
+        self.record(vec![Draft::new(kind, Vec::new())], &[]);
+        Ok(())
+    }
+
+    /// Leases the prompts of `dataset`: the source of a pipeline.
+    pub fn prompts(&self, dataset: Dataset) -> Prompts {
+        Prompts::new(self.clone(), dataset)
+    }
+
+    /// Adopts a group made elsewhere: leases and completes it at once. Its prompt is never retried.
+    pub fn adopt(&self, mut group: Group) -> Group {
+        let mut lease = Lease::new(self.clone(), group.id.clone(), group.prompt.clone(), Unused::Drop);
+        lease.issue(vec![(Cause::Opened, self.opened())]);
+        group.context = Context { lease: Some(lease), ..Context::default() };
+        group
+    }
+
+    /// Gives a learner its run: loads the newest checkpoint that can be loaded, and says which recorded batches are to be
+    /// trained again after it.
+    ///
+    /// # Errors
+    /// [`Error::NoCheckpoint`] where training had begun and no checkpoint can be loaded.
+    pub fn restore<L: Learner>(&self, mut learner: L) -> Result<Restored<L>, Error> {
+        let mut past = self.0.past.lock();
+        let (checkpoints, batches) = (std::mem::take(&mut past.checkpoints), std::mem::take(&mut past.batches));
+        let published = past.published;
+        drop(past);
+        let mut reason = "there is none".to_owned();
+        let mut found = None;
+        for Checkpoint { name, path, cursor } in checkpoints {
+            let loaded = learner.load(&path).and_then(|()| learner.digest()).map_err(|error| error.to_string());
+            match loaded {
+                Ok(digest) if digest == cursor.weights => {
+                    found = Some((name, cursor));
+                    break;
+                }
+                Ok(digest) => reason = format!("{name}: weights {digest}, recorded {}", cursor.weights),
+                Err(error) => reason = format!("{name}: {error}"),
+            }
+            tracing::warn!(checkpoint = name, reason, "checkpoint skipped, the one before it is used");
+        }
+        if found.is_none() && !batches.is_empty() {
+            return Err(Error::NoCheckpoint(reason));
+        }
+        let cursor = found.as_ref().map(|(_, cursor)| cursor.clone());
+        let step = cursor.as_ref().map_or(TrainingStep(0), |cursor| cursor.step);
+        self.clock().complete(step, cursor.as_ref().map_or(0, |cursor| cursor.updates));
+        let replay = batches.into_iter().filter(|batch| batch.step > step).collect();
+        Ok(Restored { run: self.clone(), learner, checkpoint: found.map(|(name, _)| name), cursor, replay, published })
+    }
+
+    /// Begins a publication: its version is used up, whatever comes of it.
+    pub fn begin_publication(
+        &self,
+        weights: Digest,
+        mode: InFlightMode,
+        enablers: Vec<(Cause, Stamp)>,
+    ) -> (Version, Recorded) {
+        let mut clock = self.clock();
+        let version = clock.next_version();
+        clock.begin(version);
+        let kind = EventKind::Publishing { version, step: clock.step(), updates: clock.updates(), weights, mode };
+        let recorded = self.record(vec![Draft::new(kind, enablers)], &[]);
+        (version, recorded)
+    }
+
+    /// The weights are on the engines: in one critical section `Published` is recorded and the clock advances.
+    pub fn complete_publication(
+        &self,
+        version: Version,
+        weights: Digest,
+        pause_began: u64,
+        paused: u64,
+        enablers: Vec<(Cause, Stamp)>,
+    ) -> Recorded {
+        let mut clock = self.clock();
+        let (step, updates) = (clock.step(), clock.updates());
+        let kind = EventKind::Published { version, step, updates, weights, pause_began, paused };
+        let recorded = self.record(vec![Draft::new(kind, enablers)], &[]);
+        clock.install(version, step, recorded.stamp(0));
+        drop(clock);
+        self.wake_publication_waiters();
+        recorded
+    }
+
+    /// Weights published by an earlier session are on the engines again, under the same version.
+    pub fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> Recorded {
+        let mut clock = self.clock();
+        let kind = EventKind::Reinstalled { version, step, weights };
+        let recorded = self.record(vec![Draft::new(kind, vec![(Cause::Opened, self.opened())])], &[]);
+        clock.install(version, step, recorded.stamp(0));
+        drop(clock);
+        self.wake_publication_waiters();
+        recorded
+    }
+
+    /// `waker` is woken by the next publication: for a batch that holds groups and must judge them again.
+    pub fn wake_on_publication(&self, waker: &Waker) {
+        let mut wakers = self.0.publications.lock();
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+    }
+
+    fn wake_publication_waiters(&self) {
+        let wakers = std::mem::take(&mut *self.0.publications.lock());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Reads a completed group back: data only, its context is empty.
+    ///
+    /// # Errors
+    /// Where it is not in the journal, or damaged.
+    pub fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        self.0.journal.payload(id)
+    }
+
+    pub(crate) fn take_past(&self) -> Left {
+        let mut past = self.0.past.lock();
+        Left {
+            position: past.position,
+            queued: std::mem::take(&mut past.queued),
+            in_flight: std::mem::take(&mut past.open),
+            retries: std::mem::take(&mut past.retries),
+        }
+    }
+}
+
+/// What earlier sessions left to the source.
+pub(crate) struct Left {
+    pub(crate) position: u64,
+    pub(crate) queued: Vec<QueuedGroup>,
+    pub(crate) in_flight: Vec<OpenLease>,
+    pub(crate) retries: VecDeque<Retry>,
+}
+
+impl Inner {
+    fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> Recorded {
+        let mut order = self.order.lock();
+        let (first, at, count) = (order.next, self.timer.now(), drafts.len() as u64);
+        let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let mut events: Vec<Event> = Vec::with_capacity(drafts.len());
+        for (draft, index) in drafts.into_iter().zip(0..) {
+            let seq = Seq(first.0 + index);
+            let mut enablers = draft.enablers;
+            if let (Some(cause), Some(previous)) = (draft.previous, events.last()) {
+                enablers.push((cause, Stamp { moment: Moment::Event(previous.seq), at }));
+            }
+            let last = enablers.iter().map(|(_, stamp)| stamp.at).max();
+            order.stats.count(&draft.kind);
+            events.push(Event {
+                seq,
+                session: self.session,
+                at,
+                wall_ms,
+                enablers: enablers.iter().map(|&(cause, stamp)| Enabler { cause, moment: stamp.moment }).collect(),
+                delay: at.saturating_sub(last.unwrap_or(at)),
+                kind: draft.kind,
+            });
+        }
+        order.next = Seq(first.0 + count);
+        let ack = self.journal.append(events, payloads);
+        order.last_ack = ack.clone();
+        Recorded { first, count, at, ack }
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("name", &self.0.name).field("session", &self.0.session).finish_non_exhaustive()
+    }
+}
+
+/// A learner that knows its run: see [`Run::restore`].
+#[derive(Debug)]
+pub struct Restored<L> {
+    /// The run.
+    pub run: Run,
+    /// The learner, in the state of the checkpoint.
+    pub learner: L,
+    /// The checkpoint's name; nothing where training begins anew.
+    pub checkpoint: Option<String>,
+    /// The checkpoint's cursor.
+    pub cursor: Option<Cursor>,
+    /// The batches taken after it, to be trained again from the log.
+    pub replay: Vec<RecordedBatch>,
+    /// The version last published, its training step and its weights.
+    pub published: Option<(Version, TrainingStep, Digest)>,
+}

@@ -1,0 +1,130 @@
+//! When things happened, and what let them happen: the raw material of schedule replay.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// The place of an event in the log: dense, from 0.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// Something that happened, named so that a replay can compute when it would happen under other settings.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Moment {
+    /// An event of the log.
+    Event(Seq),
+    /// A sample of the group leased at `lease` ended (its time stands in the group's `Completed` record).
+    SampleEnd {
+        /// The `Leased` or `Reissued` record of the group.
+        lease: Seq,
+        /// Which sample of the group, from 0.
+        sample: u32,
+    },
+    /// A group left the queue (its time stands in its `BatchTaken` or `Excluded` record).
+    Dequeued {
+        /// The `Admitted` record of the group.
+        admitted: Seq,
+    },
+}
+
+impl Moment {
+    /// The event, if it is one.
+    pub fn event(self) -> Option<Seq> {
+        if let Self::Event(seq) = self { Some(seq) } else { None }
+    }
+}
+
+/// A moment and its time, in nanoseconds since the session's start.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// What happened.
+    pub moment: Moment,
+    /// When: nanoseconds since the start of the session; 0 for moments of earlier sessions.
+    pub at: u64,
+}
+
+impl Stamp {
+    /// A moment of an earlier session: it enables, but adds no delay.
+    pub fn earlier(seq: Seq) -> Self {
+        Self { moment: Moment::Event(seq), at: 0 }
+    }
+}
+
+/// Why an event had to wait for another.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cause {
+    /// The run was opened or resumed.
+    Opened,
+    /// A generation slot became free.
+    Slot,
+    /// The exclusion that queued the retry.
+    Retry,
+    /// Room in the buffer.
+    Room,
+    /// A batch asked for more groups (the synchronous schedule).
+    Demand,
+    /// The group was leased.
+    Leased,
+    /// The group was completed.
+    Completed,
+    /// The group was admitted.
+    Admitted,
+    /// The learner became free.
+    LearnerFree,
+    /// The batch was taken.
+    Taken,
+    /// The training step was made.
+    Stepped,
+    /// The publication was begun.
+    Publishing,
+    /// The new weights were installed.
+    Installed,
+    /// Submissions were reopened after a hold.
+    Reopened,
+}
+
+/// An event's reason to have waited.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enabler {
+    /// Why it matters.
+    pub cause: Cause,
+    /// What it waited for.
+    pub moment: Moment,
+}
+
+/// The one clock of a run: nanoseconds since the session's start. Pipelines on tokio use a timer over tokio's clock, so
+/// that paused time drives every test.
+#[derive(Clone)]
+pub struct Timer(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Timer {
+    /// A timer that answers with `now`: nanoseconds since the session's start, never going back.
+    pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The operating system's monotonic clock, starting now.
+    pub fn monotonic() -> Self {
+        let start = Instant::now();
+        Self::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Nanoseconds since the session's start.
+    pub fn now(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Timer").field(&self.now()).finish()
+    }
+}

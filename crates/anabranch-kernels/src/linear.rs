@@ -1,0 +1,3 @@
+//! experiment
+pub mod cubek;
+pub mod tile;

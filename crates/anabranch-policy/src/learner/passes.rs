@@ -1,0 +1,142 @@
+//! A batch of groups as packed passes through the model.
+
+use anabranch_core::{Group, Sample};
+use anabranch_kernels::advantage;
+
+use super::objective::Grpo;
+use crate::error::PolicyError;
+use crate::packed::Packed;
+
+/// What goes through the model at once: sequences, and what is known of each scored token.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Pass {
+    /// The samples, end to end.
+    pub packed: Packed,
+    /// Advantage of each scored token.
+    pub advantages: Vec<f32>,
+    /// Recorded log-prob of each scored token.
+    pub behaviour: Vec<f32>,
+}
+
+/// A batch, ready to be trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Passes {
+    /// The passes, in the batch's order.
+    pub passes: Vec<Pass>,
+    /// Generated tokens in all: the divisor of the token mean.
+    pub tokens: usize,
+    /// Mean reward over all samples.
+    pub reward_mean: f64,
+    /// Share of the groups whose advantages are all zero.
+    pub flat_groups: f64,
+}
+
+impl Passes {
+    /// Packs the samples in order, opening a new pass where the next sample would exceed `rows_per_pass`.
+    ///
+    /// # Errors
+    /// [`PolicyError::Batch`] for a sample without a reward or a prompt, with a token outside the vocabulary, or with more
+    /// rows than positions, and for a batch without a generated token.
+    pub fn new(groups: &[Group], grpo: &Grpo, limits: Limits) -> Result<Self, PolicyError> {
+        let mut passes = Vec::new();
+        let mut current = Pass { packed: Packed::new(), ..Pass::default() };
+        let (mut reward_sum, mut samples, mut flat) = (0.0, 0_usize, 0_usize);
+        for group in groups {
+            let rewards = rewards(group)?;
+            reward_sum += rewards.iter().sum::<f64>();
+            samples += rewards.len();
+            let advantages = advantage::reference(grpo.advantage.kind(), &rewards);
+            flat += usize::from(advantages.iter().all(|advantage| *advantage == 0.0));
+            for (index, (sample, advantage)) in group.samples.iter().zip(&advantages).enumerate() {
+                let Some(last) = sample.loss_mask.iter().rposition(|generated| *generated) else {
+                    continue;
+                };
+                let tokens = check(group, index, sample, last, limits)?;
+                let rows = tokens.len() - 1;
+                if current.packed.rows() > 0 && current.packed.rows() + rows > grpo.rows_per_pass {
+                    let full = Pass { packed: Packed::new(), ..Pass::default() };
+                    passes.push(std::mem::replace(&mut current, full));
+                }
+                current.push(sample, tokens, *advantage as f32);
+            }
+        }
+        if current.packed.rows() > 0 {
+            passes.push(current);
+        }
+        let tokens = passes.iter().map(|pass| pass.behaviour.len()).sum();
+        if tokens == 0 {
+            return Err(PolicyError::Batch {
+                problem: format!("no generated token in {} groups", groups.len()),
+            });
+        }
+        Ok(Self {
+            passes,
+            tokens,
+            reward_mean: reward_sum / samples as f64,
+            flat_groups: flat as f64 / groups.len() as f64,
+        })
+    }
+}
+
+/// What the model can take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Longest sequence, in rows.
+    pub positions: usize,
+}
+
+impl Pass {
+    fn push(&mut self, sample: &Sample, tokens: &[u32], advantage: f32) {
+        let prompt = sample.prompt_len as usize;
+        let generated = |index: usize| index >= prompt && sample.loss_mask[index - prompt];
+        self.packed.push(tokens, generated);
+        self.behaviour.extend(&sample.logprobs);
+        self.advantages.extend(sample.logprobs.iter().map(|_| advantage));
+    }
+}
+
+fn rewards(group: &Group) -> Result<Vec<f64>, PolicyError> {
+    let reward = |(index, sample): (usize, &Sample)| {
+        let reward = sample.reward.filter(|reward| reward.is_finite());
+        reward.ok_or_else(|| PolicyError::Batch {
+            problem: format!("group {}, sample {index}: reward {:?}", group.id, sample.reward),
+        })
+    };
+    group.samples.iter().enumerate().map(reward).collect()
+}
+
+/// The tokens up to the last generated one: nothing is learned from what stands after it.
+fn check<'a>(
+    group: &Group,
+    index: usize,
+    sample: &'a Sample,
+    last: usize,
+    limits: Limits,
+) -> Result<&'a [u32], PolicyError> {
+    let refuse = |problem: String| {
+        Err(PolicyError::Batch {
+            problem: format!("group {}, sample {index}: {problem}", group.id),
+        })
+    };
+    let end = sample.prompt_len as usize + last + 1;
+    let Some(tokens) = sample.tokens.get(..end) else {
+        return refuse(format!("loss mask beyond its {} tokens", sample.tokens.len()));
+    };
+    if sample.prompt_len == 0 {
+        return refuse("the prompt is empty; at least one token must precede what is generated".into());
+    }
+    if sample.logprobs.len() != sample.generated() as usize {
+        let (logprobs, generated) = (sample.logprobs.len(), sample.generated());
+        return refuse(format!("{logprobs} log-probs for {generated} generated tokens"));
+    }
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= limits.vocab) {
+        return refuse(format!("token {token} is outside the vocabulary of {}", limits.vocab));
+    }
+    if tokens.len() > limits.positions + 1 {
+        let positions = limits.positions;
+        return refuse(format!("{} tokens, the model has {positions} positions", tokens.len()));
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,135 @@
+//! Packed backward pass: adds the gradient in every parameter to a flat tensor.
+
+use anabranch_kernels::linear::{self, Write};
+use anabranch_kernels::{Tensor, attention, embedding, head, rms_norm, rope, swiglu};
+use cubecl::Runtime;
+
+use super::forward::LayerActivations;
+use super::{Activations, DeviceBatch, LayerTensors, Model};
+
+impl<R: Runtime> Model<R> {
+    /// Adds the gradient of a loss to `gradients` (flat, laid out as the parameters), given its derivative in the
+    /// log-probability of each scored row, `[scored]`. Only queues work.
+    pub fn backward(
+        &self,
+        parameters: &Tensor<R>,
+        batch: &DeviceBatch<R>,
+        activations: &Activations<R>,
+        d_log_probs: &Tensor<R>,
+        gradients: &Tensor<R>,
+    ) {
+        let device = &self.device;
+        let d_normed = device.empty(activations.final_normed.shape());
+        head::backward(
+            device,
+            &self.head,
+            &activations.final_normed,
+            &self.head_weight(parameters),
+            &batch.targets,
+            activations.temperature,
+            &activations.head,
+            d_log_probs,
+            None,
+            &d_normed,
+            &self.head_weight(gradients),
+        );
+        let d_selected = device.zeros(activations.selected.shape());
+        rms_norm::backward(
+            device,
+            &activations.selected,
+            &self.final_norm(parameters),
+            &activations.final_inverse,
+            &d_normed,
+            &d_selected,
+            &self.final_norm(gradients),
+        );
+        let d_stream = device.zeros(&[batch.rows(), self.config.hidden]);
+        embedding::scatter(device, &d_selected, &batch.scored, &d_stream);
+        for (layer, activations) in activations.layers.iter().enumerate().rev() {
+            let pass = LayerBackward {
+                model: self,
+                batch,
+                activations,
+                weights: self.layer(parameters, layer),
+                gradients: self.layer(gradients, layer),
+            };
+            pass.feed_forward(&d_stream);
+            pass.attention(&d_stream);
+        }
+        embedding::gradient(device, &batch.occurrences, &d_stream, &self.embedding(gradients));
+    }
+}
+
+struct LayerBackward<'a, R: Runtime> {
+    model: &'a Model<R>,
+    batch: &'a DeviceBatch<R>,
+    activations: &'a LayerActivations<R>,
+    weights: LayerTensors<R>,
+    gradients: LayerTensors<R>,
+}
+
+impl<R: Runtime> LayerBackward<'_, R> {
+    /// `d_stream`: the gradient after the layer on entry, between its halves on return.
+    fn feed_forward(&self, d_stream: &Tensor<R>) {
+        let (device, saved) = (&self.model.device, self.activations);
+        let d_product = self.through(&saved.product, &self.weights.down, d_stream, &self.gradients.down);
+        let d_gate_up = device.empty(saved.gate_up.shape());
+        swiglu::backward(device, &saved.gate_up, &d_product, &d_gate_up);
+        let d_normed =
+            self.through(&saved.ffn_normed, &self.weights.gate_up, &d_gate_up, &self.gradients.gate_up);
+        rms_norm::backward(
+            device,
+            &saved.middle,
+            &self.weights.ffn_norm,
+            &saved.ffn_inverse,
+            &d_normed,
+            d_stream,
+            &self.gradients.ffn_norm,
+        );
+    }
+
+    /// `d_stream`: the gradient between the layer's halves on entry, before the layer on return.
+    fn attention(&self, d_stream: &Tensor<R>) {
+        let (device, shape, saved) = (&self.model.device, &self.model.shape, self.activations);
+        let d_attended =
+            self.through(&saved.attended, &self.weights.output, d_stream, &self.gradients.output);
+        let d_qkv = device.empty(saved.qkv.shape());
+        attention::backward(
+            device,
+            shape,
+            &saved.qkv,
+            &saved.attended,
+            &saved.log_sum,
+            &d_attended,
+            &self.batch.packing,
+            &d_qkv,
+        );
+        rope::apply_inverse(device, &self.model.rope, self.batch.packing.positions(), shape, &d_qkv);
+        let d_normed =
+            self.through(&saved.attention_normed, &self.weights.qkv, &d_qkv, &self.gradients.qkv);
+        rms_norm::backward(
+            device,
+            &saved.input,
+            &self.weights.attention_norm,
+            &saved.attention_inverse,
+            &d_normed,
+            d_stream,
+            &self.gradients.attention_norm,
+        );
+    }
+
+    /// Backward through `y = x Wᵀ`: returns the gradient in `x` and adds the one in `W`.
+    fn through(
+        &self,
+        x: &Tensor<R>,
+        weight: &Tensor<R>,
+        d_y: &Tensor<R>,
+        d_weight: &Tensor<R>,
+    ) -> Tensor<R> {
+        let device = &self.model.device;
+        linear::grad_weight(device, d_y, x, d_weight, Write::Add);
+        let d_x = device.empty(x.shape());
+        linear::grad_input(device, d_y, weight, &d_x, Write::Overwrite);
+        d_x
+    }
+}
