@@ -1,0 +1,12 @@
+# The two commands of the README. `make demo ARGS="--steps 50"` passes flags on to the demo; `make demo ARGS=--help` lists them.
+CARGO_TARGET_DIR ?= $(or $(ANABRANCH_CACHE),$(HOME)/.cache/anabranch)/target
+export CARGO_TARGET_DIR
+
+.PHONY: demo test
+demo:
+	@scripts/install-packages.sh demo
+	cargo run --locked -p anabranch-examples --bin async_grpo -- $(ARGS)
+
+test:
+	@scripts/install-packages.sh test
+	@scripts/test.sh

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs the system packages that the build, the demo or the tests need and this machine lacks, and says so.
+# Usage: install-packages.sh demo|test
+set -euo pipefail
+
+if ! command -v cargo >/dev/null; then
+    echo "error: cargo is not on the PATH: install Rust $(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml) with rustup (https://rustup.rs)" >&2
+    exit 1
+fi
+
+missing=()
+need() { # PACKAGE TEST-COMMAND…: the package is missing where the command fails
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+library() { ldconfig -p | grep -q "$1"; }
+any_file() { compgen -G "$1" >/dev/null; }
+
+need g++ command -v g++
+need libclang-dev any_file '/usr/lib*/llvm-*/lib/libclang*.so*'
+need libvulkan1 library 'libvulkan\.so\.1'
+need mesa-vulkan-drivers any_file '/usr/share/vulkan/icd.d/*.json'
+if [ "${1:-}" = test ]; then
+    need python3-venv python3 -c 'import ensurepip, venv'
+fi
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null && as_root=(sudo)
+fi
+if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && [ ${#as_root[@]} -eq 0 ]; }; then
+    echo "error: these packages are missing and cannot be installed from here (no apt-get, or neither root nor sudo): ${missing[*]}" >&2
+    echo "       Install them (these are Debian's names: a C++ compiler, libclang, the Vulkan loader and Mesa's Vulkan drivers) and run again." >&2
+    exit 1
+fi
+echo "installing system packages: ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "installed: ${missing[*]}"

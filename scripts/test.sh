@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Everything that CI checks. ANABRANCH_SKIP=cuda-stub,… leaves checks out by name; they are counted in the closing line.
+set -uo pipefail
+
+# Vulkan asks for it; any directory silences the message.
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 skipped=0 broken=()
+
+check() { # NAME COMMAND…
+    local name=$1
+    shift
+    if [[ ",${ANABRANCH_SKIP:-}," == *",$name,"* ]]; then
+        echo "== $name: skipped (ANABRANCH_SKIP)"
+        skipped=$((skipped + 1))
+        return
+    fi
+    echo "== $name: $*"
+    local begun=$SECONDS
+    if "$@" 2>&1 | tee "$log"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        broken+=("$name")
+    fi
+    # A test runner counts its own tests beside the check itself.
+    passed=$((passed + $(sed -n 's/^test result: .* \([0-9]*\) passed; .*/\1/p' "$log" | paste -sd+ | sed 's/^$/0/')))
+    failed=$((failed + $(sed -n 's/^test result: .* \([0-9]*\) failed; .*/\1/p' "$log" | paste -sd+ | sed 's/^$/0/')))
+    echo "== $name: $((SECONDS - begun)) s"
+}
+
+check fmt cargo fmt --all --check
+check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+check test cargo test --locked --workspace --no-fail-fast
+check wgpu-alone cargo check --locked -p anabranch --no-default-features --features wgpu
+check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
+check datasets cargo run --locked -q -p anabranch-examples --bin generate_datasets -- --check
+check cuda-stub tests/cuda-stub/check.sh
+
+[ ${#broken[@]} -eq 0 ] || echo "failed checks: ${broken[*]}"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
