@@ -1,6 +1,6 @@
 //! The run: what all operators of a pipeline share. It travels in the items, inside their leases.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -40,7 +40,27 @@ struct Inner {
 struct Order {
     next: Seq,
     stats: Stats,
+    /// Groups completed and not yet settled.
+    waiting: BTreeSet<GroupId>,
     last_ack: Ack,
+}
+
+impl Order {
+    fn count(&mut self, kind: &EventKind) {
+        self.stats.count(kind);
+        match kind {
+            EventKind::Completed { id, .. } => {
+                self.waiting.insert(id.clone());
+            }
+            EventKind::Excluded { id, .. } => {
+                self.waiting.remove(id);
+            }
+            EventKind::BatchTaken { groups, .. } => groups.iter().for_each(|group| {
+                self.waiting.remove(&group.id);
+            }),
+            _ => {}
+        }
+    }
 }
 
 /// An event to be recorded.
@@ -114,7 +134,12 @@ impl Run {
         } else {
             EventKind::RunResumed { library, lost: past.lost }
         };
-        let order = Order { next: past.next_seq, stats: past.stats.clone(), last_ack: Ack::ready(Ok(())) };
+        let order = Order {
+            next: past.next_seq,
+            stats: past.stats.clone(),
+            waiting: past.queued.iter().map(|group| group.id.clone()).collect(),
+            last_ack: Ack::ready(Ok(())),
+        };
         let mut inner = Inner {
             name: name.into(),
             journal,
@@ -173,6 +198,13 @@ impl Run {
     /// Ready when everything recorded so far is durable as the journal's mode promises.
     pub fn settled(&self) -> Ack {
         self.0.order.lock().last_ack.clone()
+    }
+
+    /// Records that the pipeline ended, and which completed groups it leaves in the log for the next session. Drop the
+    /// streams of the run first, so that nothing follows.
+    pub fn close(&self) -> Recorded {
+        let left = self.0.order.lock().waiting.iter().cloned().collect();
+        self.record(vec![Draft::new(EventKind::RunClosed { left }, Vec::new())], &[])
     }
 
     /// Live counts.
@@ -379,7 +411,7 @@ impl Inner {
                 enablers.push((cause, Stamp { moment: Moment::Event(previous.seq), at }));
             }
             let last = enablers.iter().map(|(_, stamp)| stamp.at).max();
-            order.stats.count(&draft.kind);
+            order.count(&draft.kind);
             events.push(Event {
                 seq,
                 session: self.session,
