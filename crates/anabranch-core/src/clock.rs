@@ -13,6 +13,8 @@ pub struct Clock {
     updates: u64,
     steps_of: BTreeMap<Version, TrainingStep>,
     published: Option<Stamp>,
+    learner_free: Option<Stamp>,
+    taken: Option<Stamp>,
 }
 
 impl Clock {
@@ -39,6 +41,26 @@ impl Clock {
     /// The last `Published` or `Reinstalled` record of this session.
     pub fn published(&self) -> Option<Stamp> {
         self.published
+    }
+
+    /// What the learner did last before it could take another batch.
+    pub fn learner_free(&self) -> Option<Stamp> {
+        self.learner_free
+    }
+
+    /// The last `BatchTaken` record of this session.
+    pub fn taken(&self) -> Option<Stamp> {
+        self.taken
+    }
+
+    /// The learner can take another batch since `stamp`.
+    pub fn free_learner(&mut self, stamp: Stamp) {
+        self.learner_free = Some(stamp);
+    }
+
+    /// A batch was taken.
+    pub fn take(&mut self, stamp: Stamp) {
+        self.taken = Some(stamp);
     }
 
     /// The training step of a version's weights.

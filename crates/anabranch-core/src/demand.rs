@@ -6,15 +6,20 @@
 
 use std::cell::Cell;
 
+use crate::{Cause, Stamp};
+
+/// The bound, and what let it rise to where it is.
+type Current = (Option<usize>, Option<(Cause, Stamp)>);
+
 thread_local! {
-    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+    static CURRENT: Cell<Current> = const { Cell::new((None, None)) };
 }
 
 /// Puts a bound on the groups that may be on their way while it lives; restores the bound before it when dropped.
 #[derive(Debug)]
 #[must_use = "the demand ends when this is dropped"]
 pub struct Demand {
-    before: Option<usize>,
+    before: Current,
     /// The demand belongs to the thread of the poll.
     _not_send: std::marker::PhantomData<*const ()>,
 }
@@ -23,12 +28,22 @@ impl Demand {
     /// From now until it is dropped, polls on this thread may bring the groups on their way up to `groups`; `None` lifts
     /// the bound.
     pub fn set(groups: Option<usize>) -> Self {
-        Self { before: CURRENT.replace(groups), _not_send: std::marker::PhantomData }
+        Self::set_since(groups, None)
+    }
+
+    /// The same, with what let the bound rise to where it is: one of the moments that enable a lease.
+    pub fn set_since(groups: Option<usize>, since: Option<(Cause, Stamp)>) -> Self {
+        Self { before: CURRENT.replace((groups, since)), _not_send: std::marker::PhantomData }
     }
 
     /// The bound in force, if there is one.
     pub fn current() -> Option<usize> {
-        CURRENT.get()
+        CURRENT.get().0
+    }
+
+    /// What let the bound in force rise to where it is.
+    pub fn since() -> Option<(Cause, Stamp)> {
+        CURRENT.get().1
     }
 }
 

@@ -41,7 +41,7 @@ impl Group {
         let retried = matches!(reason, Reason::Aborted | Reason::Stale { .. });
         let then = match lease.unused() {
             Unused::Retry { max_attempts } if retried && self.id.attempt + 1 >= max_attempts => Then::Exhausted,
-            Unused::Retry { .. } if retried && !run.flow().source_ended() => Then::Retry(self.id.retry()),
+            Unused::Retry { .. } if retried && lease.reopen() => Then::Retry(self.id.retry()),
             _ => Then::Drop,
         };
         let dequeued = self.context.dequeued;

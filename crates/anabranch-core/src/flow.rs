@@ -11,7 +11,9 @@ use crate::past::Retry;
 /// Where a lease's group is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Between source and buffer (or batch): leased, generated, scored, waiting for room.
+    /// Between the source and the operator that issues it: adaptors may hold any number of these.
+    Offered,
+    /// Between its issue and the buffer (or batch): generated, scored, waiting for room.
     Upstream,
     /// In the buffer.
     Buffered,
@@ -23,6 +25,7 @@ pub enum Stage {
 
 #[derive(Debug, Default)]
 struct State {
+    offered: usize,
     upstream: usize,
     buffered: usize,
     held: usize,
@@ -31,6 +34,8 @@ struct State {
     retries: VecDeque<Retry>,
     source: Option<Waker>,
     submitters: Vec<Waker>,
+    /// Operators that may issue no lease before a group leaves upstream.
+    room: Vec<Waker>,
 }
 
 /// Counts of open leases by stage, queued retries and holds on submission; shared by all operators of a run.
@@ -54,8 +59,29 @@ impl Flow {
         }
         // The source may end once nothing is open; it can do so only when woken.
         let waker = state.source.take();
+        let departed = from == Stage::Upstream && to != Stage::Upstream;
+        let waiting = if departed { std::mem::take(&mut state.room) } else { Vec::new() };
         drop(state);
-        waker.into_iter().for_each(Waker::wake);
+        waker.into_iter().chain(waiting).for_each(Waker::wake);
+    }
+
+    /// Counts a held group as open again, so that the source cannot end before its retry is queued; refused (`false`)
+    /// once the source has ended.
+    pub(crate) fn reopen_held(&self) -> bool {
+        let mut state = self.0.lock();
+        if !state.source_ended {
+            state.held -= 1;
+            state.upstream += 1;
+        }
+        !state.source_ended
+    }
+
+    /// `waker` is woken when the next group leaves upstream.
+    pub(crate) fn wake_on_departure(&self, waker: &Waker) {
+        let mut state = self.0.lock();
+        if !state.room.iter().any(|known| known.will_wake(waker)) {
+            state.room.push(waker.clone());
+        }
     }
 
     pub(crate) fn upstream(&self) -> usize {
@@ -95,7 +121,7 @@ impl Flow {
     /// Ends the source if nothing is open or queued, else leaves `waker` to be woken by the next change.
     pub(crate) fn try_end(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
-        if state.upstream + state.buffered == 0 && state.retries.is_empty() {
+        if state.offered + state.upstream + state.buffered == 0 && state.retries.is_empty() {
             state.source_ended = true;
         } else {
             state.source = Some(waker.clone());
@@ -121,6 +147,7 @@ impl Flow {
 impl State {
     fn count(&mut self, stage: Stage) -> Option<&mut usize> {
         match stage {
+            Stage::Offered => Some(&mut self.offered),
             Stage::Upstream => Some(&mut self.upstream),
             Stage::Buffered => Some(&mut self.buffered),
             Stage::Held => Some(&mut self.held),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{Digest, Group, LearnerError, Seq, TrainingStep, Version};
+use crate::{Digest, Group, GroupId, LearnerError, Seq, TrainingStep, Version};
 
 /// Exactly the groups of one training step, in dequeue order.
 #[derive(Clone, Debug)]
@@ -22,6 +22,14 @@ pub struct Batch {
     pub groups: Vec<Group>,
     /// Digest of the ordered ids and payload digests.
     pub digest: Digest,
+}
+
+impl Batch {
+    /// The digest of a batch: of the ordered ids and payload digests of its groups.
+    pub fn digest_of<'a>(groups: impl IntoIterator<Item = (&'a GroupId, Digest)>) -> Digest {
+        let parts: Vec<_> = groups.into_iter().map(|(id, payload)| (id.to_string(), payload)).collect();
+        Digest::of_parts(parts.iter().flat_map(|(id, payload)| [id.as_bytes(), &payload.0]))
+    }
 }
 
 /// What a training step came to.

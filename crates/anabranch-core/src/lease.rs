@@ -82,23 +82,30 @@ pub struct Lease {
     reissue: u32,
     issued: Option<Stamp>,
     restored: Option<RestoredGroup>,
+    adopted: bool,
 }
 
 impl Lease {
     pub(crate) fn new(run: Run, id: LeaseId, prompt: Prompt, unused: Unused) -> Self {
-        run.flow().enter(Stage::Upstream);
+        run.flow().enter(Stage::Offered);
         Self {
             id,
             prompt,
             run,
             unused,
-            stage: Stage::Upstream,
+            stage: Stage::Offered,
             position: None,
             enabler: None,
             reissue: 0,
             issued: None,
             restored: None,
+            adopted: false,
         }
+    }
+
+    pub(crate) fn of_adopted_group(mut self) -> Self {
+        self.adopted = true;
+        self
     }
 
     pub(crate) fn at_position(mut self, position: u64) -> Self {
@@ -164,6 +171,12 @@ impl Lease {
         self.restored.as_ref()
     }
 
+    /// Whether its group was made elsewhere (see [`Run::adopt`]): nothing upstream runs for it, and no demand holds it
+    /// back.
+    pub fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
     /// Records that generation of this prompt begins now, enabled by `enablers` (a free slot, room downstream).
     /// A lease that is already issued keeps its record.
     pub fn issue(&mut self, mut enablers: Vec<(Cause, Stamp)>) -> Stamp {
@@ -178,7 +191,20 @@ impl Lease {
         };
         let stamp = self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0);
         self.issued = Some(stamp);
+        if self.stage == Stage::Offered {
+            self.arrive(Stage::Upstream);
+        }
         stamp
+    }
+
+    /// Makes the group one that counts as open until it is settled, whether or not it is held by a batch; `false` where
+    /// the source has ended, so that no retry can be served.
+    pub(crate) fn reopen(&mut self) -> bool {
+        let open = self.stage != Stage::Held || self.run.flow().reopen_held();
+        if open && self.stage == Stage::Held {
+            self.stage = Stage::Upstream;
+        }
+        open && !self.run.flow().source_ended()
     }
 
     /// Records that the group has moved on to `stage`.

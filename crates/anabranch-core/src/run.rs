@@ -218,9 +218,20 @@ impl Run {
         stats
     }
 
-    /// Groups between source and buffer (or batch) now: leased, generating, being scored, waiting for room.
+    /// Groups between their issue and the buffer (or batch) now: generating, being scored, waiting for room.
     pub fn upstream(&self) -> usize {
         self.flow().upstream()
+    }
+
+    /// `waker` is woken when the next group enters the buffer or a batch, or is settled: for an operator that may issue
+    /// no lease before.
+    pub fn wake_on_departure(&self, waker: &Waker) {
+        self.flow().wake_on_departure(waker);
+    }
+
+    /// Whether the two handles are of one run.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn flow(&self) -> &Flow {
@@ -273,7 +284,8 @@ impl Run {
 
     /// Adopts a group made elsewhere: leases and completes it at once. Its prompt is never retried.
     pub fn adopt(&self, mut group: Group) -> Group {
-        let mut lease = Lease::new(self.clone(), group.id.clone(), group.prompt.clone(), Unused::Drop);
+        let mut lease =
+            Lease::new(self.clone(), group.id.clone(), group.prompt.clone(), Unused::Drop).of_adopted_group();
         lease.issue(vec![(Cause::Opened, self.opened())]);
         group.context = Context { lease: Some(lease), ..Context::default() };
         group

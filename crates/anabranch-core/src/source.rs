@@ -299,7 +299,7 @@ mod tests {
             ["d/0/0#0", "d/0/1#1", "d/0/2#0", "d/0/4#0"]
         );
         assert!(leases[0].restored().is_some());
-        assert!(leases.iter().all(|lease| lease.stage() == Stage::Upstream));
+        assert!(leases.iter().all(|lease| lease.stage() == Stage::Offered));
         let aborted = journal.events().into_iter().find_map(|event| match event.kind {
             EventKind::Excluded { id, reason, then, .. } => Some((id.to_string(), reason, then)),
             _ => None,
