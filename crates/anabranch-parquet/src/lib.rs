@@ -1,1 +1,26 @@
+//! The public side of an anabranch run: Parquet segments with a documented, versioned schema, which DuckDB, pandas and
+//! Polars read with no code of ours.
+//!
+//! A segment is a range of the log: five files (`events`, `groups`, `samples`, `publications`, `steps`) and the numbered
+//! manifest that names them. [`Segments`] seals, [`SegmentReader`] reads back: events exactly, payloads bit for bit.
+//!
+//! Order of a seal: each file is written as `.part`, closed and synced; then each is renamed and its directory synced;
+//! then the manifest is created new. What no manifest names does not exist, so that a segment is never partial and never
+//! there twice, whatever kills the process.
 
+mod columns;
+mod decode;
+mod error;
+mod events;
+mod manifest;
+mod output;
+mod payloads;
+mod reader;
+mod schema;
+mod writer;
+
+pub use error::SegmentError;
+pub use manifest::{Manifest, SegmentFile};
+pub use reader::{Events, SegmentReader};
+pub use schema::{Column, Kind, SCHEMA, TABLES, Table};
+pub use writer::Segments;

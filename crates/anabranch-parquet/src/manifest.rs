@@ -1,0 +1,210 @@
+//! Manifests: the numbered files that say which segments exist. What no manifest names does not exist.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anabranch_core::{FORMAT, Seq};
+use serde::{Deserialize, Serialize};
+
+use crate::SegmentError;
+use crate::schema::SCHEMA;
+
+/// The directory of manifests, below the Parquet folder.
+pub(crate) const DIRECTORY: &str = "manifest";
+
+/// A file of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentFile {
+    /// Its table.
+    pub table: String,
+    /// Its path below the Parquet folder.
+    pub path: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32C of its bytes, in hexadecimal.
+    pub crc32c: String,
+}
+
+/// One sealed segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Its number, dense from 1.
+    pub number: u64,
+    /// Version of the Parquet schema.
+    pub schema: u32,
+    /// Version of the event format in `raw`.
+    pub format: u32,
+    /// Version of the library that wrote it.
+    pub library: String,
+    /// First event of the segment.
+    pub first: Seq,
+    /// Last event of the segment: the highest that it relies on.
+    pub last: Seq,
+    /// Wall time of that event, in milliseconds since the Unix epoch.
+    pub wall_ms: u64,
+    /// Its files.
+    pub files: Vec<SegmentFile>,
+}
+
+/// A manifest as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    manifest: Manifest,
+    crc32c: String,
+}
+
+fn crc(manifest: &Manifest) -> serde_json::Result<String> {
+    Ok(hex(crc32c::crc32c(&serde_json::to_vec(manifest)?)))
+}
+
+pub(crate) fn hex(crc: u32) -> String {
+    format!("{crc:08x}")
+}
+
+impl Manifest {
+    /// The file of `table`.
+    pub fn file(&self, table: &str) -> Option<&SegmentFile> {
+        self.files.iter().find(|file| file.table == table)
+    }
+
+    pub(crate) fn name(number: u64) -> String {
+        format!("{number:08}.json")
+    }
+
+    /// Writes it below `folder`: complete under its name or not there at all, and never over another.
+    pub(crate) fn publish(&self, folder: &Path) -> Result<(), SegmentError> {
+        let directory = folder.join(DIRECTORY);
+        let path = directory.join(Self::name(self.number));
+        let part = path.with_extension("part");
+        let encode = || {
+            let stored = Stored { manifest: self.clone(), crc32c: crc(self)? };
+            serde_json::to_string_pretty(&stored)
+        };
+        let text = encode().map_err(|error| SegmentError::damaged(&path, error.to_string()))?;
+        let write = || {
+            let mut file = File::create(&part)?;
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            create_new(&part, &path)?;
+            sync_directory(&directory)
+        };
+        write().map_err(SegmentError::io("write the manifest", &path))
+    }
+}
+
+/// Gives `part` its final name, refusing where something has it.
+fn create_new(part: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(part, path) {
+        Ok(()) => fs::remove_file(part),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        // Some file systems have no hard links; the folder's lock keeps other writers out.
+        Err(_) if !path.exists() => fs::rename(part, path),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Reads all manifests below `folder`, checking that they are whole, dense and contiguous, and that the files they name
+/// are there with their sizes.
+///
+/// # Errors
+/// [`SegmentError::Damaged`] and [`SegmentError::Newer`], naming the file.
+pub(crate) fn read_all(folder: &Path) -> Result<Vec<Manifest>, SegmentError> {
+    let directory = folder.join(DIRECTORY);
+    let mut numbers: Vec<u64> = Vec::new();
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(SegmentError::io("read", &directory))?,
+    };
+    for entry in entries {
+        let name = entry.map_err(SegmentError::io("read", &directory))?.file_name();
+        let stem = name.to_str().and_then(|name| name.strip_suffix(".json"));
+        numbers.extend(stem.and_then(|stem| stem.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    let mut manifests: Vec<Manifest> = Vec::with_capacity(numbers.len());
+    for (number, expected) in numbers.into_iter().zip(1_u64..) {
+        if number != expected {
+            return Err(SegmentError::damaged(&directory.join(Manifest::name(expected)), "the manifest is missing"));
+        }
+        let next = manifests.last().map_or(Seq(0), |before| Seq(before.last.0 + 1));
+        manifests.push(read(folder, number, next)?);
+    }
+    Ok(manifests)
+}
+
+#[derive(Deserialize)]
+struct Versions {
+    schema: u32,
+    format: u32,
+}
+
+#[derive(Deserialize)]
+struct AnyVersion {
+    manifest: Versions,
+}
+
+fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError> {
+    let path = folder.join(DIRECTORY).join(Manifest::name(number));
+    let text = fs::read_to_string(&path).map_err(SegmentError::io("read", &path))?;
+    let damaged = |what: String| SegmentError::damaged(&path, what);
+    // The versions first: a newer manifest may have fields that this library does not know.
+    if let Ok(AnyVersion { manifest: Versions { schema, format } }) = serde_json::from_str(&text) {
+        for (what, found, known) in [("schema", schema, SCHEMA), ("event format", format, FORMAT)] {
+            if found > known {
+                return Err(SegmentError::Newer { path, what, found, known });
+            }
+        }
+    }
+    let stored: Stored = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    let computed = crc(&stored.manifest).map_err(|error| damaged(error.to_string()))?;
+    if computed != stored.crc32c {
+        return Err(damaged(format!("its crc is {computed}, recorded {}", stored.crc32c)));
+    }
+    let manifest = stored.manifest;
+    if manifest.number != number || manifest.first != next || manifest.last < manifest.first {
+        let Manifest { number, first, last, .. } = &manifest;
+        return Err(damaged(format!("it is number {number} with {first} to {last}, expected {next} to come next")));
+    }
+    for file in &manifest.files {
+        let path = folder.join(&file.path);
+        match fs::metadata(&path) {
+            Ok(found) if found.len() == file.bytes => {}
+            Ok(found) => {
+                return Err(SegmentError::damaged(&path, format!("{} bytes, sealed {}", found.len(), file.bytes)));
+            }
+            Err(error) => return Err(SegmentError::Io { action: "read the sealed file", path, source: error }),
+        }
+    }
+    Ok(manifest)
+}
+
+/// Removes what a kill left below `folder`: files of a table that no manifest names, and unfinished ones.
+pub(crate) fn remove_leftovers(
+    folder: &Path,
+    tables: &[&str],
+    manifests: &[Manifest],
+) -> Result<Vec<PathBuf>, SegmentError> {
+    let sealed: std::collections::HashSet<PathBuf> =
+        manifests.iter().flat_map(|manifest| &manifest.files).map(|file| folder.join(&file.path)).collect();
+    let mut removed = Vec::new();
+    for directory in tables.iter().copied().chain([DIRECTORY]).map(|name| folder.join(name)) {
+        for entry in fs::read_dir(&directory).map_err(SegmentError::io("read", &directory))? {
+            let path = entry.map_err(SegmentError::io("read", &directory))?.path();
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            if extension == "part" || (extension == "parquet" && !sealed.contains(&path)) {
+                fs::remove_file(&path).map_err(SegmentError::io("remove the leftover", &path))?;
+                removed.push(path);
+            }
+        }
+    }
+    Ok(removed)
+}

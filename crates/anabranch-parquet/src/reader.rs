@@ -1,0 +1,270 @@
+//! Reading segments: a run from its Parquet folder alone.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anabranch_core::{Event, Group, GroupId, Seq};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{BooleanArray, RecordBatch};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowPredicateFn, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowFilter,
+};
+
+use crate::SegmentError;
+use crate::decode::Rows;
+use crate::manifest::{self, Manifest, hex};
+use crate::schema::{EVENTS, GROUPS, SAMPLES, Table};
+
+/// Rows decoded at a time.
+const BATCH: usize = 1024;
+
+/// The sealed segments of a run. Needs no database and no lock, and changes nothing: a live run may be read too, up to
+/// what it has sealed.
+#[derive(Debug)]
+pub struct SegmentReader {
+    folder: PathBuf,
+    manifests: Vec<Manifest>,
+    /// Where each group was completed; filled segment by segment when first asked.
+    index: Mutex<Index>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    segments: usize,
+    completed: HashMap<GroupId, Seq>,
+}
+
+impl SegmentReader {
+    /// Opens a Parquet folder.
+    ///
+    /// # Errors
+    /// [`SegmentError::NoSegments`] where none is sealed there; [`SegmentError::Damaged`] or [`SegmentError::Newer`],
+    /// naming the file.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SegmentError> {
+        let folder = folder.into();
+        let manifests = manifest::read_all(&folder)?;
+        if manifests.is_empty() { Err(SegmentError::NoSegments(folder)) } else { Ok(Self::of(folder, manifests)) }
+    }
+
+    pub(crate) fn of(folder: PathBuf, manifests: Vec<Manifest>) -> Self {
+        Self { folder, manifests, index: Mutex::default() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The manifests, in order.
+    pub fn manifests(&self) -> &[Manifest] {
+        &self.manifests
+    }
+
+    /// The last event that is sealed.
+    pub fn sealed_through(&self) -> Option<Seq> {
+        self.manifests.last().map(|manifest| manifest.last)
+    }
+
+    /// Wall time of that event, in milliseconds since the Unix epoch.
+    pub fn sealed_at_ms(&self) -> Option<u64> {
+        self.manifests.last().map(|manifest| manifest.wall_ms)
+    }
+
+    /// All events, in order. After an error the iterator ends.
+    pub fn events(&self) -> Events<'_> {
+        Events { reader: self, segment: 0, current: None }
+    }
+
+    /// The completed groups, in order of completion, with their `Completed` events.
+    ///
+    /// # Errors
+    /// Per item, naming the file.
+    pub fn groups(&self) -> impl Iterator<Item = Result<(Seq, Group), SegmentError>> {
+        (0..self.manifests.len()).flat_map(|segment| match self.segment_groups(segment, None) {
+            Ok(groups) => groups.into_iter().map(Ok).collect::<Vec<_>>(),
+            Err(error) => vec![Err(error)],
+        })
+    }
+
+    /// The payload of a completed group, the same bits as were logged; nothing where it is not sealed.
+    ///
+    /// # Errors
+    /// Where a file cannot be read, by name.
+    pub fn payload(&self, id: &GroupId) -> Result<Option<Group>, SegmentError> {
+        let Some(seq) = self.completed(id)? else { return Ok(None) };
+        let segment = self.manifests.partition_point(|manifest| manifest.last < seq);
+        Ok(self.segment_groups(segment, Some(seq))?.pop().map(|(_, group)| group))
+    }
+
+    /// Reads every sealed file to its end and compares its bytes with its manifest.
+    ///
+    /// # Errors
+    /// [`SegmentError::Damaged`], naming the first file that differs.
+    pub fn check_files(&self) -> Result<(), SegmentError> {
+        let mut buffer = vec![0; 1 << 16];
+        for file in self.manifests.iter().flat_map(|manifest| &manifest.files) {
+            let path = self.folder.join(&file.path);
+            let mut opened = File::open(&path).map_err(SegmentError::io("open", &path))?;
+            let mut crc = 0;
+            loop {
+                let read = opened.read(&mut buffer).map_err(SegmentError::io("read", &path))?;
+                if read == 0 {
+                    break;
+                }
+                crc = crc32c::crc32c_append(crc, &buffer[..read]);
+            }
+            if hex(crc) != file.crc32c {
+                return Err(SegmentError::damaged(&path, format!("its crc is {}, sealed {}", hex(crc), file.crc32c)));
+            }
+        }
+        Ok(())
+    }
+
+    fn completed(&self, id: &GroupId) -> Result<Option<Seq>, SegmentError> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        while index.segments < self.manifests.len() {
+            let scan = self.scan(index.segments, &GROUPS, &["seq", "dataset", "epoch", "row", "attempt"], None)?;
+            let path = scan.path.clone();
+            for batch in scan.batches {
+                let batch = batch.map_err(SegmentError::parquet(&path))?;
+                let rows = Rows::of(&path, &batch);
+                for row in 0..batch.num_rows() {
+                    if let Some(seq) = rows.u64("seq", row)? {
+                        index.completed.insert(rows.group_id(row)?, Seq(seq));
+                    }
+                }
+            }
+            index.segments += 1;
+        }
+        Ok(index.completed.get(id).copied())
+    }
+
+    /// The groups of a segment with their samples: all, or the one completed at `only`.
+    fn segment_groups(&self, segment: usize, only: Option<Seq>) -> Result<Vec<(Seq, Group)>, SegmentError> {
+        let mut groups: Vec<(Seq, Group)> = Vec::new();
+        let mut counts = Vec::new();
+        let scan = self.scan(segment, &GROUPS, &[], only)?;
+        let path = scan.path;
+        for batch in scan.batches {
+            let batch = batch.map_err(SegmentError::parquet(&path))?;
+            let rows = Rows::of(&path, &batch);
+            for row in 0..batch.num_rows() {
+                groups.push((Seq(rows.u64("seq", row)?.unwrap_or_default()), rows.group(row)?));
+                counts.push(rows.sample_count(row)?);
+            }
+        }
+        let scan = self.scan(segment, &SAMPLES, &[], only)?;
+        let samples_path = scan.path;
+        let mut place = 0;
+        for batch in scan.batches {
+            let batch = batch.map_err(SegmentError::parquet(&samples_path))?;
+            let rows = Rows::of(&samples_path, &batch);
+            for row in 0..batch.num_rows() {
+                let seq = rows.u64("seq", row)?.map(Seq);
+                while groups.get(place).is_some_and(|(group, _)| Some(*group) < seq) {
+                    place += 1;
+                }
+                match groups.get_mut(place) {
+                    Some((group, into)) if Some(*group) == seq => into.samples.push(rows.sample(row)?),
+                    _ => {
+                        return Err(SegmentError::damaged(&samples_path, "a sample belongs to no group of the segment"));
+                    }
+                }
+            }
+        }
+        for ((_, group), count) in groups.iter().zip(counts) {
+            if group.samples.len() as u64 != u64::from(count) {
+                let what = format!("{} samples of group {}, which has {count}", group.samples.len(), group.id);
+                return Err(SegmentError::damaged(&samples_path, what));
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The events of one segment.
+    pub(crate) fn segment_events(
+        &self,
+        segment: usize,
+    ) -> Result<impl Iterator<Item = Result<Event, SegmentError>>, SegmentError> {
+        let Scan { path, batches } = self.scan(segment, &EVENTS, &["raw"], None)?;
+        Ok(batches.flat_map(move |batch| match batch {
+            Ok(batch) => decode(&path, &batch),
+            Err(error) => vec![Err(SegmentError::parquet(&path)(error))],
+        }))
+    }
+
+    /// Reads a table of a segment: the columns named (all, where none is), the rows of event `only` where given.
+    fn scan(&self, segment: usize, table: &Table, columns: &[&str], only: Option<Seq>) -> Result<Scan, SegmentError> {
+        let named = self.manifests.get(segment).and_then(|manifest| manifest.file(table.name));
+        let path = self.folder.join(named.map_or(table.name, |file| &file.path));
+        let file = File::open(&path).map_err(SegmentError::io("open", &path))?;
+        let mut builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(SegmentError::parquet(&path))?;
+        let schema = builder.parquet_schema();
+        let (all, seq) = (ProjectionMask::all(), ProjectionMask::columns(schema, ["seq"]));
+        let mask = if columns.is_empty() { all } else { ProjectionMask::columns(schema, columns.iter().copied()) };
+        if let Some(only) = only {
+            let is = move |batch: RecordBatch| {
+                let seqs = batch.column(0).as_primitive::<UInt64Type>();
+                Ok(seqs.iter().map(|seq| Some(seq == Some(only.0))).collect::<BooleanArray>())
+            };
+            builder = builder.with_row_filter(RowFilter::new(vec![Box::new(ArrowPredicateFn::new(seq, is))]));
+        }
+        let batches = builder.with_batch_size(BATCH).with_projection(mask).build();
+        Ok(Scan { batches: batches.map_err(SegmentError::parquet(&path))?, path })
+    }
+}
+
+struct Scan {
+    path: PathBuf,
+    batches: ParquetRecordBatchReader,
+}
+
+fn decode(path: &Path, batch: &RecordBatch) -> Vec<Result<Event, SegmentError>> {
+    let rows = Rows::of(path, batch);
+    let event = |row| {
+        let codec = |source| SegmentError::Codec { what: format!("{}: an event", path.display()), source };
+        postcard::from_bytes(rows.bytes("raw", row)?).map_err(codec)
+    };
+    (0..batch.num_rows()).map(event).collect()
+}
+
+/// The events of all segments: see [`SegmentReader::events`].
+#[must_use = "iterators do nothing unless advanced"]
+pub struct Events<'a> {
+    reader: &'a SegmentReader,
+    segment: usize,
+    current: Option<Box<dyn Iterator<Item = Result<Event, SegmentError>> + 'a>>,
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<Event, SegmentError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(event) = self.current.as_mut().and_then(Iterator::next) {
+                if event.is_err() {
+                    (self.segment, self.current) = (self.reader.manifests.len(), None);
+                }
+                return Some(event);
+            }
+            if self.segment >= self.reader.manifests.len() {
+                return None;
+            }
+            match self.reader.segment_events(self.segment) {
+                Ok(events) => {
+                    self.current = Some(Box::new(events));
+                    self.segment += 1;
+                }
+                Err(error) => {
+                    self.segment = self.reader.manifests.len();
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}

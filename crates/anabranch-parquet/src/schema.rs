@@ -1,0 +1,372 @@
+//! The public schema: which columns the tables have, in which unit, and what they mean. `docs/schema.md` is printed from
+//! here, and a test keeps the two equal.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+
+/// The version of the schema that this library writes. It rises with every change that a reader could notice.
+pub const SCHEMA: u32 = 1;
+
+/// The type of a column.
+#[derive(Copy, Clone, Debug)]
+pub enum Kind {
+    /// 32-bit unsigned.
+    U32,
+    /// 64-bit unsigned.
+    U64,
+    /// 32-bit float.
+    F32,
+    /// 64-bit float.
+    F64,
+    /// Truth value.
+    Bool,
+    /// UTF-8 text.
+    Text,
+    /// Bytes.
+    Bytes,
+    /// Milliseconds since the Unix epoch, UTC.
+    Wall,
+    /// List of values.
+    List(&'static Kind),
+    /// List of structs.
+    Rows(&'static [Column]),
+}
+
+/// A column of a table, or a field of a list of structs.
+#[derive(Copy, Clone, Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// Whether it can be absent.
+    pub optional: bool,
+    /// What it means, with its unit.
+    pub meaning: &'static str,
+}
+
+/// A table.
+#[derive(Copy, Clone, Debug)]
+pub struct Table {
+    /// Its name, and that of its directory.
+    pub name: &'static str,
+    /// What a row is.
+    pub meaning: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+}
+
+const fn always(name: &'static str, kind: Kind, meaning: &'static str) -> Column {
+    Column { name, kind, optional: false, meaning }
+}
+
+const fn maybe(name: &'static str, kind: Kind, meaning: &'static str) -> Column {
+    Column { name, kind, optional: true, meaning }
+}
+
+use Kind::{Bool, Bytes, F32, F64, List, Rows, Text, U32, U64, Wall};
+
+const SEQ: Column = always("seq", U64, "place of the event in the log, dense from 0; rows are sorted by it");
+const SESSION: Column = always("session", U32, "which opening of the run wrote it, from 0");
+const AT: Column = always("at_ns", U64, "when, in nanoseconds since that session's start");
+const WALL: Column = always("wall", Wall, "when, in wall time (UTC, milliseconds)");
+const GROUP: Column = always("group", Text, "the group's name: `dataset/epoch/row#attempt`");
+const DATASET: Column = always("dataset", Text, "dataset of its prompt");
+const EPOCH: Column = always("epoch", U32, "epoch of its prompt, from 0");
+const ROW: Column = always("row", U64, "row of its prompt in the dataset, from 0, before shuffling");
+const ATTEMPT: Column = always("attempt", U32, "which lease of the prompt, from 0");
+
+const fn optional(mut column: Column) -> Column {
+    column.optional = true;
+    column
+}
+
+static TAKEN: [Column; 4] = [
+    GROUP,
+    maybe(
+        "dequeued_ns",
+        U64,
+        "when it left the buffer, in nanoseconds since the session's start; absent without a buffer",
+    ),
+    maybe("gap", U64, "its version gap when the batch was taken; absent where a version is unknown"),
+    maybe("step_lag", U64, "its step lag when the batch was taken; absent where a version is unknown"),
+];
+
+static ENABLERS: [Column; 4] = [
+    always("cause", Text, "why the event had to wait for it: `slot`, `room`, `learner_free`, …"),
+    always(
+        "moment",
+        Text,
+        "what it waited for: `event`, `sample_end` (of the group leased at `seq`) or `dequeued` (of the group admitted at `seq`)",
+    ),
+    always("seq", U64, "the event waited for"),
+    maybe("sample", U32, "for `sample_end`: which sample, from 0"),
+];
+
+static METRICS: [Column; 2] =
+    [always("name", Text, "name of the measure"), always("value", F64, "its value, in the learner's unit")];
+
+static SPANS: [Column; 6] = [
+    always("start", U32, "first generated token of the span, counted from 0 without prompt and environment tokens"),
+    always("end", U32, "one past its last generated token"),
+    maybe("version_lo", U64, "oldest version that can have produced it; counts for staleness"),
+    maybe("version_hi", U64, "newest version that can have produced it; equals `version_lo` where it is exact"),
+    always("certainty", Text, "`exact`, `uncertain` (between the two) or `unknown` (both absent)"),
+    always("kv_carried", Bool, "whether the KV cache under it was computed by older weights"),
+];
+
+/// Everything that happened: one row an event. The other tables can be computed from it and the payloads.
+pub static EVENTS: Table = Table {
+    name: "events",
+    meaning: "One row per event of the log, every disposition among them. `raw` alone rebuilds the log; the typed columns \
+              are for queries, each absent (NULL) for the kinds that do not have it.",
+    columns: &[
+        SEQ,
+        SESSION,
+        AT,
+        WALL,
+        always(
+            "kind",
+            Text,
+            "what happened: `leased`, `completed`, `admitted`, `excluded`, `batch_taken`, `stepped`, `published`, …",
+        ),
+        always("delay_ns", U64, "nanoseconds between the last of its enablers and it"),
+        always("enablers", Rows(&ENABLERS), "what let it happen"),
+        optional(GROUP),
+        optional(DATASET),
+        optional(EPOCH),
+        optional(ROW),
+        optional(ATTEMPT),
+        maybe("position", U64, "`leased`, fresh prompts: position in the dataset's order over all epochs"),
+        maybe("reissue", U32, "`reissued`: which re-issue, from 1"),
+        maybe("generated", U64, "`completed`: generated tokens, over all samples"),
+        maybe("payload", Text, "`completed`: digest (BLAKE3, hexadecimal) of the stored payload"),
+        maybe(
+            "reason",
+            Text,
+            "`excluded`: `aborted`, `filtered`, `malformed`, `future_version`, `unknown_version` or `stale`",
+        ),
+        maybe("filter", Text, "`excluded`, filtered: the filter's name"),
+        maybe("then", Text, "`excluded`: what becomes of the prompt: `drop`, `retry` or `exhausted`"),
+        maybe("retry", Text, "`excluded`, retried: the group that the prompt is leased as next"),
+        maybe("gap", U64, "`excluded`, stale: its version gap"),
+        maybe("dequeued_ns", U64, "`excluded`: when it left the buffer, in nanoseconds since the session's start"),
+        maybe("step", U64, "training step: of a batch, a step, a checkpoint, or of the weights published"),
+        maybe(
+            "version",
+            U64,
+            "published version: installed when a batch was taken, or the one being published or installed",
+        ),
+        maybe("updates", U64, "`stepped`, `publishing`, `published`: optimizer updates so far"),
+        maybe("batch", Text, "`batch_taken`: digest of the ordered ids and payload digests"),
+        maybe("groups", Rows(&TAKEN), "`batch_taken`: its groups, in dequeue order"),
+        maybe("loss", F64, "`stepped`: the loss"),
+        maybe("metrics", Rows(&METRICS), "`stepped`: whatever else the learner measured"),
+        maybe("weights", Text, "digest of the weights after a step, or of those published"),
+        maybe("equal", Bool, "`restepped`: whether the digest equals the one recorded first"),
+        maybe(
+            "mode",
+            Text,
+            "`publishing`: what became of samples in flight: `retract`, `in_place`, `drain` or `abort`",
+        ),
+        maybe(
+            "pause_began_ns",
+            U64,
+            "`published`: when the engines began to pause, in nanoseconds since the session's start",
+        ),
+        maybe("paused_ns", U64, "`published`: when they had paused, likewise"),
+        maybe("taken", U64, "`checkpointed`: the `batch_taken` of the last step in it"),
+        maybe("name", Text, "`checkpointed`: its directory; `configured`: the operator"),
+        maybe("settings", Text, "`run_opened`, `configured`: the settings, as JSON"),
+        maybe("library", Text, "`run_opened`, `run_resumed`: version of the library"),
+        maybe("format", U32, "`run_opened`: version of the event format"),
+        maybe("lost", U64, "`run_resumed`: acknowledged events that a power loss took"),
+        maybe("left", List(&Text), "`run_closed`: groups left in the buffer or in a partial batch"),
+        always("raw", Bytes, "the event itself, exact to the bit (postcard encoding of the event format)"),
+    ],
+};
+
+/// Groups as they were completed: one row each; what became of them later stands in [`EVENTS`].
+pub static GROUPS: Table = Table {
+    name: "groups",
+    meaning: "One row per completed group. What became of it later stands in `events`: `excluded`, or `batch_taken` with \
+              the group in its list.",
+    columns: &[
+        SEQ,
+        SESSION,
+        AT,
+        WALL,
+        GROUP,
+        DATASET,
+        EPOCH,
+        ROW,
+        ATTEMPT,
+        always("expected", U32, "samples that the pipeline asked for"),
+        always("samples", U32, "samples that it has"),
+        always("generated", U64, "generated tokens, over all samples"),
+        maybe("reward_mean", F64, "mean reward of the samples that have one"),
+        maybe("reward_min", F64, "smallest reward"),
+        maybe("reward_max", F64, "largest reward"),
+        maybe(
+            "oldest_version",
+            U64,
+            "oldest version in any span of any sample; absent where one is unknown or nothing was generated",
+        ),
+        maybe("newest_version", U64, "newest version in any last span"),
+        always("prompt", List(&U32), "token ids of the prompt"),
+        always("fields", Text, "the other fields of the prompt's row, as JSON"),
+        always("extra", Text, "what the user attached, as JSON"),
+        always("payload", Text, "digest (BLAKE3, hexadecimal) of the stored payload"),
+        always("raw", Bytes, "prompt fields and extra, exact to the bit (postcard)"),
+    ],
+};
+
+/// Samples of completed groups.
+pub static SAMPLES: Table = Table {
+    name: "samples",
+    meaning: "One row per sample of a completed group.",
+    columns: &[
+        always("seq", U64, "the group's `completed` event; rows are sorted by it, then by `sample`"),
+        GROUP,
+        DATASET,
+        EPOCH,
+        ROW,
+        ATTEMPT,
+        always("sample", U32, "which sample of the group, from 0"),
+        always("status", Text, "how it ended: `completed`, `truncated`, `aborted` or `failed`"),
+        maybe("cause", Text, "why it was aborted or failed, or has no reward"),
+        maybe("reward", F64, "its reward"),
+        always("prompt_len", U32, "how many of `tokens` are the prompt's"),
+        always("generated", U32, "tokens that the policy generated"),
+        always("tokens", List(&U32), "token ids: prompt, then generated and environment tokens"),
+        always("loss_mask", List(&Bool), "for each token after the prompt, whether the policy generated it"),
+        always(
+            "logprobs",
+            List(&F32),
+            "log-prob (nats) of each generated token at the sampling temperature, before top-k and top-p",
+        ),
+        maybe(
+            "truncated_logprobs",
+            List(&F32),
+            "log-prob (nats) of each under the truncated distribution, where top-k or top-p was on",
+        ),
+        always("spans", Rows(&SPANS), "which weights produced which generated tokens"),
+        maybe(
+            "oldest_version",
+            U64,
+            "oldest version in any span; absent where one is unknown or nothing was generated",
+        ),
+        maybe("newest_version", U64, "newest version in the last span"),
+        maybe("submitted_ns", U64, "when it was submitted to the engine, in nanoseconds since the session's start"),
+        maybe("first_token_ns", U64, "when its first generated token arrived, likewise"),
+        maybe("ended_ns", U64, "when it reached its terminal status, likewise"),
+        maybe("scored_ns", U64, "when its reward was known, likewise"),
+    ],
+};
+
+/// Installations of weights on the engines.
+pub static PUBLICATIONS: Table = Table {
+    name: "publications",
+    meaning: "One row per installation of weights on the engines. When generation resumed afterwards stands in `events` \
+              (`generation_resumed` of the same version and session).",
+    columns: &[
+        SEQ,
+        SESSION,
+        AT,
+        WALL,
+        always("kind", Text, "`published` (a new version) or `reinstalled` (the last one again, after a restart)"),
+        always("version", U64, "the version"),
+        always("step", U64, "training step of its weights"),
+        maybe("updates", U64, "optimizer updates in its weights"),
+        always("weights", Text, "digest of its weights"),
+        maybe("mode", Text, "what became of samples in flight: `retract`, `in_place`, `drain` or `abort`"),
+        maybe("publishing", U64, "its `publishing` event"),
+        maybe("pause_began_ns", U64, "when the engines began to pause, in nanoseconds since the session's start"),
+        maybe("paused_ns", U64, "when they had paused, likewise; `at_ns` is when the weights were installed"),
+    ],
+};
+
+/// Training steps with their batches.
+pub static STEPS: Table = Table {
+    name: "steps",
+    meaning: "One row per training step made (`stepped`), with the batch it was made on. A step made again from the log \
+              stands in `events` (`restepped`), as does a batch whose step was never made.",
+    columns: &[
+        SEQ,
+        SESSION,
+        AT,
+        WALL,
+        always("step", U64, "the step, from 1"),
+        always("updates", U64, "optimizer updates so far"),
+        always("loss", F64, "the loss"),
+        always("metrics", Rows(&METRICS), "whatever else the learner measured"),
+        always("weights", Text, "digest of the weights after it"),
+        maybe("taken", U64, "its `batch_taken` event"),
+        maybe("taken_session", U32, "the session of that event"),
+        maybe("taken_ns", U64, "when the batch was taken, in nanoseconds since that session's start"),
+        maybe("version", U64, "version installed when the batch was taken"),
+        maybe("batch", Text, "digest of the batch"),
+        maybe("groups", Rows(&TAKEN), "its groups, in dequeue order"),
+    ],
+};
+
+/// All tables, in the order in which a segment writes them.
+pub static TABLES: [&Table; 5] = [&EVENTS, &GROUPS, &SAMPLES, &PUBLICATIONS, &STEPS];
+
+impl Kind {
+    /// The Arrow type.
+    pub fn data_type(&self) -> DataType {
+        match self {
+            U32 => DataType::UInt32,
+            U64 => DataType::UInt64,
+            F32 => DataType::Float32,
+            F64 => DataType::Float64,
+            Bool => DataType::Boolean,
+            Text => DataType::Utf8,
+            Bytes => DataType::Binary,
+            Wall => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
+            List(_) | Rows(_) => DataType::List(Arc::new(self.item())),
+        }
+    }
+
+    /// The field of a list's items; of anything else, an item of that type.
+    pub(crate) fn item(&self) -> Field {
+        let item = match self {
+            List(item) => item.data_type(),
+            Rows(columns) => DataType::Struct(fields(columns)),
+            plain => plain.data_type(),
+        };
+        Field::new("element", item, false)
+    }
+
+    /// The type as the documentation names it.
+    pub fn name(&self) -> String {
+        match self {
+            U32 => "uint32".to_owned(),
+            U64 => "uint64".to_owned(),
+            F32 => "float32".to_owned(),
+            F64 => "float64".to_owned(),
+            Bool => "bool".to_owned(),
+            Text => "text".to_owned(),
+            Bytes => "bytes".to_owned(),
+            Wall => "timestamp(ms, UTC)".to_owned(),
+            List(item) => format!("list<{}>", item.name()),
+            Rows(columns) => {
+                let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+                format!("list<struct<{}>>", names.join(", "))
+            }
+        }
+    }
+}
+
+pub(crate) fn fields(columns: &[Column]) -> Fields {
+    columns.iter().map(|column| Field::new(column.name, column.kind.data_type(), column.optional)).collect()
+}
+
+impl Table {
+    /// The Arrow schema.
+    pub fn arrow(&self) -> SchemaRef {
+        Arc::new(Schema::new(fields(self.columns)))
+    }
+}
