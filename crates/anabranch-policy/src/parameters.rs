@@ -204,6 +204,6 @@ mod tests {
                 *value = index as f32 - slot.name.len() as f32;
             }
         }
-        assert_eq!(parameters.digest().to_string(), "PLACEHOLDER");
+        assert_eq!(parameters.digest().to_string(), "d46d563cb779a01551d111cbc55e83d47627766c129f4e95d183521e2c138401");
     }
 }

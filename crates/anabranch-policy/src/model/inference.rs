@@ -2,6 +2,7 @@
 
 use anabranch_kernels::cache::{self, KvCache};
 use anabranch_kernels::linear::{self, Write};
+use anabranch_kernels::sample::{self, RowSettings, SampleOutput, Sampled};
 use anabranch_kernels::{Device, Ids, Tensor, attention, embedding, head, rope, swiglu};
 use cubecl::Runtime;
 
@@ -79,13 +80,13 @@ impl<R: Runtime> RowIds<R> {
 
 impl<R: Runtime> Model<R> {
     /// Runs rows through the model, writes their keys and values into their slots, and returns the logits after the
-    /// wanted rows, `[wanted, vocab]`. Only queues work.
+    /// wanted rows, `[wanted, vocab]`; nothing where none is wanted. Only queues work.
     pub fn infer(
         &self,
         parameters: &Tensor<R>,
         rows: &InferenceRows,
         slots: &KvSlots<R>,
-    ) -> Tensor<R> {
+    ) -> Option<Tensor<R>> {
         let device = &self.device;
         let count = rows.tokens.len();
         let ids = RowIds::new(device, rows);
@@ -95,12 +96,22 @@ impl<R: Runtime> Model<R> {
             self.layer_infer(parameters, layer, &ids, cache, &stream);
         }
         let wanted = rows.wanted.len();
+        if wanted == 0 {
+            return None;
+        }
         let selected = device.empty(&[wanted, self.config.hidden]);
         embedding::gather(device, &stream, &ids.wanted, &selected);
         let (normed, _) = self.normed(&selected, &self.final_norm(parameters));
         let logits = device.empty(&[wanted, self.config.vocab]);
         head::logits(device, &self.head, &normed, &self.head_weight(parameters), &logits);
-        logits
+        Some(logits)
+    }
+
+    /// Samples one token after each row of logits, `[rows, vocab]`, as that row's settings say. Waits for the device.
+    pub fn sample(&self, logits: &Tensor<R>, settings: &[RowSettings]) -> Vec<Sampled> {
+        let output = SampleOutput::new(&self.device, settings.len());
+        sample::sample(&self.device, &self.head, logits, settings, &output);
+        output.read(&self.device)
     }
 
     fn layer_infer(
