@@ -202,7 +202,7 @@ impl Run {
 
     /// Records that the pipeline ended, and which completed groups it leaves in the log for the next session. Drop the
     /// streams of the run first, so that nothing follows.
-    pub fn close(&self) -> Recorded {
+    pub fn finish(&self) -> Recorded {
         let left = self.0.order.lock().waiting.iter().cloned().collect();
         self.record(vec![Draft::new(EventKind::RunClosed { left }, Vec::new())], &[])
     }
