@@ -20,11 +20,7 @@ const INDEX: &str = "model.safetensors.index.json";
 ///
 /// # Errors
 /// [`PolicyError::Io`] with the path.
-pub fn write_directory(
-    directory: &Path,
-    config: &Config,
-    parameters: &Parameters,
-) -> Result<(), PolicyError> {
+pub fn write_directory(directory: &Path, config: &Config, parameters: &Parameters) -> Result<(), PolicyError> {
     std::fs::create_dir_all(directory).map_err(PolicyError::io("creating", directory))?;
     config.write(&directory.join(CONFIG))?;
     let tensors: Vec<NamedTensor> = parameters
@@ -52,9 +48,7 @@ pub fn read_directory(directory: &Path) -> Result<(Config, Parameters), PolicyEr
         for tensor in read_tensors(&directory.join(file))? {
             let Some(slot) = layout.slot(&tensor.name) else {
                 // Buffers of old exports, and the copy of a tied head, carry no information of their own.
-                if tensor.name.ends_with("rotary_emb.inv_freq")
-                    || (config.tied && tensor.name == "lm_head.weight")
-                {
+                if tensor.name.ends_with("rotary_emb.inv_freq") || (config.tied && tensor.name == "lm_head.weight") {
                     continue;
                 }
                 return Err(PolicyError::Tensor {
@@ -93,13 +87,12 @@ fn weight_files(directory: &Path) -> Result<Vec<String>, PolicyError> {
         return Ok(vec![WEIGHTS.into()]);
     }
     let text = std::fs::read_to_string(&path).map_err(PolicyError::io("reading", &path))?;
-    let index: Index =
-        serde_json::from_str(&text).map_err(|error| PolicyError::malformed(&path, error))?;
+    let index: Index = serde_json::from_str(&text).map_err(|error| PolicyError::malformed(&path, &error))?;
     let files: BTreeSet<String> = index.weight_map.into_values().collect();
     // A file name from an index must not lead out of the directory.
     if let Some(file) = files.iter().find(|file| file.contains(['/', '\\'])) {
         let problem = format!("names the file {file:?}; expected a name within the directory");
-        return Err(PolicyError::malformed(&path, problem));
+        return Err(PolicyError::malformed(&path, &problem));
     }
     Ok(files.into_iter().collect())
 }
@@ -117,20 +110,18 @@ pub(crate) struct NamedTensor {
 
 /// Writes tensors as one `safetensors` file of 32-bit floats, replacing it in one motion.
 pub(crate) fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<(), PolicyError> {
-    let bytes: Vec<Vec<u8>> = tensors
-        .iter()
-        .map(|tensor| tensor.values.iter().flat_map(|v| v.to_le_bytes()).collect())
-        .collect();
+    let bytes: Vec<Vec<u8>> =
+        tensors.iter().map(|tensor| tensor.values.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
     let mut views = Vec::with_capacity(tensors.len());
     for (tensor, bytes) in tensors.iter().zip(&bytes) {
         let view = TensorView::new(Dtype::F32, tensor.shape.clone(), bytes)
-            .map_err(|error| PolicyError::malformed(path, error))?;
+            .map_err(|error| PolicyError::malformed(path, &error))?;
         views.push((tensor.name.as_str(), view));
     }
     // `transformers` refuses a file without this mark.
     let mark = [("format".to_string(), "pt".to_string())];
-    let file = safetensors::serialize(views, Some(mark.into()))
-        .map_err(|error| PolicyError::malformed(path, error))?;
+    let file =
+        safetensors::serialize(views, Some(mark.into())).map_err(|error| PolicyError::malformed(path, &error))?;
     let part = path.with_extension("part");
     std::fs::write(&part, file).map_err(PolicyError::io("writing", &part))?;
     std::fs::rename(&part, path).map_err(PolicyError::io("renaming to", path))
@@ -139,24 +130,17 @@ pub(crate) fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<(), 
 /// Reads all tensors of one `safetensors` file, widened to 32-bit floats.
 pub(crate) fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>, PolicyError> {
     let bytes = std::fs::read(path).map_err(PolicyError::io("reading", path))?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|error| PolicyError::malformed(path, error))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| PolicyError::malformed(path, &error))?;
     let mut tensors = Vec::with_capacity(file.len());
     for (name, view) in file.tensors() {
         let data = view.data();
         let values = match view.dtype() {
-            Dtype::F32 => data
-                .chunks_exact(4)
-                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-                .collect(),
+            Dtype::F32 => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
             Dtype::BF16 => data
                 .chunks_exact(2)
                 .map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16))
                 .collect(),
-            Dtype::F16 => data
-                .chunks_exact(2)
-                .map(|b| half_to_float(u16::from_le_bytes([b[0], b[1]])))
-                .collect(),
+            Dtype::F16 => data.chunks_exact(2).map(|b| half_to_float(u16::from_le_bytes([b[0], b[1]]))).collect(),
             other => {
                 return Err(PolicyError::Tensor {
                     name,
@@ -164,11 +148,7 @@ pub(crate) fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>, PolicyError>
                 });
             }
         };
-        tensors.push(NamedTensor {
-            name,
-            shape: view.shape().to_vec(),
-            values,
-        });
+        tensors.push(NamedTensor { name, shape: view.shape().to_vec(), values });
     }
     Ok(tensors)
 }
@@ -223,10 +203,8 @@ mod tests {
             for (index, (slot, values)) in parameters.tensors().enumerate() {
                 if index % 2 == shard {
                     map.insert(slot.name.clone(), (*file).to_string());
-                    let bytes: Vec<u8> = values
-                        .iter()
-                        .flat_map(|v| ((v.to_bits() >> 16) as u16).to_le_bytes())
-                        .collect();
+                    let bytes: Vec<u8> =
+                        values.iter().flat_map(|v| ((v.to_bits() >> 16) as u16).to_le_bytes()).collect();
                     data.push((slot.name.clone(), slot.shape.clone(), bytes));
                 }
             }

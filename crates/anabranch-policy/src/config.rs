@@ -125,10 +125,9 @@ impl Config {
     /// something this model does not implement (attention bias, scaled `RoPE`, an activation other than `SiLU`).
     pub fn read(path: &Path) -> Result<Self, PolicyError> {
         let text = std::fs::read_to_string(path).map_err(PolicyError::io("reading", path))?;
-        let value: Value =
-            serde_json::from_str(&text).map_err(|error| PolicyError::malformed(path, error))?;
+        let value: Value = serde_json::from_str(&text).map_err(|error| PolicyError::malformed(path, &error))?;
         let Value::Object(fields) = value else {
-            return Err(PolicyError::malformed(path, "expected a JSON object"));
+            return Err(PolicyError::malformed(path, &"expected a JSON object"));
         };
         Self::from_json(&fields)
     }
@@ -222,17 +221,10 @@ impl Config {
 }
 
 fn refuse(field: &'static str, found: &dyn ToString, expected: &str) -> PolicyError {
-    PolicyError::Config {
-        field,
-        found: found.to_string(),
-        expected: expected.to_string(),
-    }
+    PolicyError::Config { field, found: found.to_string(), expected: expected.to_string() }
 }
 
-fn optional(
-    fields: &Map<String, Value>,
-    field: &'static str,
-) -> Result<Option<usize>, PolicyError> {
+fn optional(fields: &Map<String, Value>, field: &'static str) -> Result<Option<usize>, PolicyError> {
     match fields.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {

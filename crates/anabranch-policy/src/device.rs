@@ -156,9 +156,7 @@ fn open_wgpu() -> Result<Device, PolicyError> {
         });
     }
     answers::<WgpuRuntime>("wgpu", WGPU_REMEDY)?;
-    Ok(Device {
-        backend: Backend::Wgpu,
-    })
+    Ok(Device { backend: Backend::Wgpu })
 }
 
 #[cfg(not(feature = "wgpu"))]
@@ -171,22 +169,15 @@ fn open_cuda() -> Result<Device, PolicyError> {
     const REMEDY: &str = "check the driver with nvidia-smi, or choose another device";
 
     cuda_libraries()?;
-    let refuse = |missing: String| PolicyError::Device {
-        device: "cuda",
-        missing,
-        remedy: REMEDY.into(),
-    };
-    cudarc::driver::result::init()
-        .map_err(|error| refuse(format!("the driver does not start: {error:?}")))?;
+    let refuse = |missing: String| PolicyError::Device { device: "cuda", missing, remedy: REMEDY.into() };
+    cudarc::driver::result::init().map_err(|error| refuse(format!("the driver does not start: {error:?}")))?;
     match cudarc::driver::result::device::get_count() {
         Ok(count) if count > 0 => {}
         Ok(_) => return Err(refuse("the driver knows no GPU".into())),
         Err(error) => return Err(refuse(format!("the driver does not count GPUs: {error:?}"))),
     }
     answers::<cubecl::cuda::CudaRuntime>("cuda", REMEDY)?;
-    Ok(Device {
-        backend: Backend::Cuda,
-    })
+    Ok(Device { backend: Backend::Cuda })
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -198,22 +189,18 @@ fn open_cuda() -> Result<Device, PolicyError> {
 #[cfg(feature = "cuda")]
 fn cuda_libraries() -> Result<(), PolicyError> {
     let refuse = |missing: &str, remedy: &str| {
-        Err(PolicyError::Device {
-            device: "cuda",
-            missing: missing.into(),
-            remedy: remedy.into(),
-        })
+        Err(PolicyError::Device { device: "cuda", missing: missing.into(), remedy: remedy.into() })
     };
     // SAFETY: each call loads a library by name, which runs its initialisers, and nothing else.
     #[allow(unsafe_code, reason = "a missing library has no safe probe: cudarc panics on first use")]
-    let (driver, compiler) = unsafe {
-        (cudarc::driver::sys::is_culib_present(), cudarc::nvrtc::sys::is_culib_present())
-    };
+    let (driver, compiler) =
+        unsafe { (cudarc::driver::sys::is_culib_present(), cudarc::nvrtc::sys::is_culib_present()) };
     if !driver {
         return refuse("libcuda is not found", "install NVIDIA's driver, or choose another device");
     }
     if !compiler {
-        let remedy = "install NVRTC (part of the CUDA toolkit) and put it on the library path, or choose another device";
+        let remedy =
+            "install NVRTC (part of the CUDA toolkit) and put it on the library path, or choose another device";
         return refuse("libnvrtc is not found", remedy);
     }
     let header = cubecl::cuda::install::cuda_path().map(|path| path.join("include/cuda_runtime.h"));
@@ -227,11 +214,7 @@ fn cuda_libraries() -> Result<(), PolicyError> {
 
 #[cfg(not(all(feature = "cuda", feature = "wgpu")))]
 fn left_out(device: &'static str, remedy: &str) -> PolicyError {
-    PolicyError::Device {
-        device,
-        missing: "this build leaves it out".into(),
-        remedy: remedy.into(),
-    }
+    PolicyError::Device { device, missing: "this build leaves it out".into(), remedy: remedy.into() }
 }
 
 #[cfg(test)]

@@ -79,23 +79,13 @@ pub enum PolicyError {
 
 impl PolicyError {
     /// An [`PolicyError::Io`] maker for `map_err`.
-    pub(crate) fn io(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io {
-            action,
-            path,
-            source,
-        }
+        move |source| Self::Io { action, path, source }
     }
 
     /// A [`PolicyError::Malformed`] with its problem in words.
-    pub(crate) fn malformed(path: impl Into<PathBuf>, problem: impl ToString) -> Self {
-        Self::Malformed {
-            path: path.into(),
-            problem: problem.to_string(),
-        }
+    pub(crate) fn malformed(path: impl Into<PathBuf>, problem: &impl ToString) -> Self {
+        Self::Malformed { path: path.into(), problem: problem.to_string() }
     }
 }

@@ -107,19 +107,12 @@ impl Layout {
                     matrix(&at("self_attn.v_proj"), config.kv_dim()),
                 ]),
                 output: place.block([residual("self_attn.o_proj", config.q_dim())]),
-                gate_up: place.block([
-                    matrix(&at("mlp.gate_proj"), ffn),
-                    matrix(&at("mlp.up_proj"), ffn),
-                ]),
+                gate_up: place.block([matrix(&at("mlp.gate_proj"), ffn), matrix(&at("mlp.up_proj"), ffn)]),
                 down: place.block([residual("mlp.down_proj", ffn)]),
                 ..LayerBlocks::default()
             });
         }
-        let head = if config.tied {
-            embedding
-        } else {
-            place.block([matrix("lm_head.weight", config.vocab)])
-        };
+        let head = if config.tied { embedding } else { place.block([matrix("lm_head.weight", config.vocab)]) };
         let decayed = place.len.next_multiple_of(BLOCK_ALIGNMENT);
         for (layer, blocks) in layers.iter_mut().enumerate() {
             let at = |name: &str| norm(&format!("model.layers.{layer}.{name}.weight"));
@@ -171,12 +164,7 @@ impl Placement {
         let start = self.len.next_multiple_of(BLOCK_ALIGNMENT);
         self.len = start;
         for (name, shape, role) in tensors {
-            let slot = Slot {
-                name,
-                shape,
-                offset: self.len,
-                role,
-            };
+            let slot = Slot { name, shape, offset: self.len, role };
             self.len += slot.len();
             self.slots.push(slot);
         }

@@ -71,11 +71,7 @@ impl AdamW {
     /// [`PolicyError::Config`] naming the first that makes no sense.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let refuse = |field, found: f64, expected: &str| {
-            Err(PolicyError::Config {
-                field,
-                found: found.to_string(),
-                expected: expected.into(),
-            })
+            Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })
         };
         for (field, value) in [("learning_rate", self.learning_rate), ("eps", self.eps)] {
             if !(value.is_finite() && value > 0.0) {
@@ -113,9 +109,7 @@ mod tests {
     fn the_rate_rises_holds_and_falls() {
         let decay = Some(LinearDecay { from: 150, to: 240, floor: 0.1 });
         let adamw = AdamW { decay, ..AdamW::default() };
-        for (update, share) in
-            [(1, 0.1), (5, 0.5), (10, 1.0), (150, 1.0), (195, 0.55), (240, 0.1), (1000, 0.1)]
-        {
+        for (update, share) in [(1, 0.1), (5, 0.5), (10, 1.0), (150, 1.0), (195, 0.55), (240, 0.1), (1000, 0.1)] {
             assert!((adamw.rate(update) / 7e-4 - share).abs() < 1e-12, "update {update}");
         }
         assert!((AdamW { warmup: 0, ..AdamW::default() }.rate(1) / 7e-4 - 1.0).abs() < 1e-12);

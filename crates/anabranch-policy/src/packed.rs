@@ -23,10 +23,7 @@ pub struct Packed {
 impl Packed {
     /// Nothing yet.
     pub fn new() -> Self {
-        Self {
-            bounds: vec![0],
-            ..Self::default()
-        }
+        Self { bounds: vec![0], ..Self::default() }
     }
 
     /// Appends one sequence; `scored(i)` says whether its token `i` (from 1 on) is scored.

@@ -71,10 +71,7 @@ impl Parameters {
 
     /// Each tensor with its values.
     pub fn tensors(&self) -> impl Iterator<Item = (&Slot, &[f32])> {
-        self.layout
-            .slots()
-            .iter()
-            .map(|slot| (slot, &self.data[slot.range()]))
+        self.layout.slots().iter().map(|slot| (slot, &self.data[slot.range()]))
     }
 
     /// Digest of all parameters; see [`weights_digest`].
@@ -187,16 +184,8 @@ mod tests {
     /// A stored run names this digest: it may not change with a refactoring.
     #[test]
     fn digest_is_stable() {
-        let config = Config {
-            vocab: 3,
-            hidden: 2,
-            ffn: 2,
-            layers: 1,
-            heads: 1,
-            kv_heads: 1,
-            head_dim: 2,
-            ..Config::tiny(3)
-        };
+        let config =
+            Config { vocab: 3, hidden: 2, ffn: 2, layers: 1, heads: 1, kv_heads: 1, head_dim: 2, ..Config::tiny(3) };
         let mut parameters = Parameters::init(&config, 0).unwrap();
         for slot in parameters.layout().clone().slots() {
             let values = &mut parameters.data_mut()[slot.range()];

@@ -27,7 +27,7 @@ impl Policy {
     /// [`PolicyError::Config`] when the configuration is not valid.
     pub fn init(config: Config, seed: u64, device: &Device) -> Result<Self, PolicyError> {
         let parameters = Parameters::init(&config, seed)?;
-        Ok(Self::assemble(config, parameters, device))
+        Ok(Self::assemble(config, parameters, *device))
     }
 
     /// Reads a Hugging Face directory.
@@ -36,15 +36,11 @@ impl Policy {
     /// As [`checkpoint::read_directory`].
     pub fn read(directory: &Path, device: &Device) -> Result<Self, PolicyError> {
         let (config, parameters) = checkpoint::read_directory(directory)?;
-        Ok(Self::assemble(config, parameters, device))
+        Ok(Self::assemble(config, parameters, *device))
     }
 
-    fn assemble(config: Config, parameters: Parameters, device: &Device) -> Self {
-        Self {
-            config: Arc::new(config),
-            parameters: Arc::new(parameters),
-            device: *device,
-        }
+    fn assemble(config: Config, parameters: Parameters, device: Device) -> Self {
+        Self { config: Arc::new(config), parameters: Arc::new(parameters), device }
     }
 
     /// The configuration.

@@ -92,12 +92,7 @@ pub(crate) fn collect(
 }
 
 /// Generates groups of `samples` for prompts; the reward is the share of even tokens.
-pub(crate) fn rollout(
-    engine: &PolicyEngine,
-    prompts: &[Vec<u32>],
-    samples: u32,
-    sampling: &Sampling,
-) -> Vec<Group> {
+pub(crate) fn rollout(engine: &PolicyEngine, prompts: &[Vec<u32>], samples: u32, sampling: &Sampling) -> Vec<Group> {
     let streams: Vec<Vec<_>> = prompts
         .iter()
         .enumerate()

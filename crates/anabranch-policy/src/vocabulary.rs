@@ -37,9 +37,7 @@ impl Vocabulary {
 
     /// The demo's vocabulary of 16: two specials, the ten digits, and `= + - ,`.
     pub fn digits() -> Self {
-        Self {
-            characters: "0123456789=+-,".chars().collect(),
-        }
+        Self { characters: "0123456789=+-,".chars().collect() }
     }
 
     /// Number of ids.

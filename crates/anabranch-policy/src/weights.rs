@@ -18,10 +18,7 @@ pub struct Weights {
 impl Weights {
     /// Wraps a flat tensor that nobody writes to any more.
     pub(crate) fn new<R: Runtime>(tensor: Tensor<R>, digest: Digest) -> Self {
-        Self {
-            buffer: Arc::new(tensor),
-            digest,
-        }
+        Self { buffer: Arc::new(tensor), digest }
     }
 
     /// Digest over names, shapes, types and bytes of all parameters.

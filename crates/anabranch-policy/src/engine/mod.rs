@@ -27,7 +27,7 @@ use crate::policy::Policy;
 use crate::weights::Weights;
 
 /// How much the engine does at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Requests that generate at the same time; further ones wait.
     pub slots: usize,
@@ -39,11 +39,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self {
-            slots: 512,
-            max_len: None,
-            rows_per_pass: 4096,
-        }
+        Self { slots: 512, max_len: None, rows_per_pass: 4096 }
     }
 }
 
@@ -99,13 +95,7 @@ enum Command {
 
 impl PolicyEngine {
     pub(crate) fn new(policy: &Policy, options: EngineOptions) -> Result<Self, PolicyError> {
-        let zero = |field| {
-            Err(PolicyError::Config {
-                field,
-                found: "0".into(),
-                expected: "must be at least 1".into(),
-            })
-        };
+        let zero = |field| Err(PolicyError::Config { field, found: "0".into(), expected: "must be at least 1".into() });
         if options.slots == 0 {
             return zero("slots");
         }
@@ -125,9 +115,7 @@ impl PolicyEngine {
         let state = Arc::new(Published::default());
         let options = EngineOptions { max_len: Some(max_len), ..options };
         worker::spawn(policy, options, receiver, state.clone())?;
-        Ok(Self {
-            shared: Arc::new(Shared { commands, state }),
-        })
+        Ok(Self { shared: Arc::new(Shared { commands, state }) })
     }
 
     /// What the engine has done and is doing.
@@ -175,10 +163,7 @@ impl PolicyEngine {
     }
 
     /// Sends a command at once and waits for its answer in the future.
-    fn ask(
-        &self,
-        command: impl FnOnce(Reply) -> Command,
-    ) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn ask(&self, command: impl FnOnce(Reply) -> Command) -> BoxFuture<'static, Result<(), EngineError>> {
         let (reply, answer) = oneshot::channel();
         // A thread that ended drops the reply, which is seen below.
         let _ = self.shared.commands.send(command(reply));
@@ -207,11 +192,7 @@ impl Engine for PolicyEngine {
         self.ask(|reply| Command::Pause(mode, reply))
     }
 
-    fn install(
-        &self,
-        weights: Weights,
-        version: Version,
-    ) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn install(&self, weights: Weights, version: Version) -> BoxFuture<'static, Result<(), EngineError>> {
         self.ask(|reply| Command::Install(weights, version, reply))
     }
 

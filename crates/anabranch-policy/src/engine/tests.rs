@@ -217,11 +217,25 @@ fn pausing_is_idempotent_and_holds_new_requests() {
 }
 
 #[test]
+fn a_prompt_shared_by_samples_is_read_once() {
+    let policy = policy();
+    let engine = engine(&policy, EngineOptions::default());
+    block_on(engine.pause(InFlightMode::Retract)).unwrap();
+    let prompt = prompts().remove(2);
+    let streams: Vec<_> = (0..8).map(|sample| engine.generate(request(&prompt, 0, sample, &sampling(1)))).collect();
+    block_on(engine.resume()).unwrap();
+    for stream in streams {
+        assert_eq!(collect(stream).tokens.len(), 1);
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.passes, stats.rows, stats.tokens), (1, prompt.len() as u64, 8));
+}
+
+#[test]
 fn dropped_streams_free_their_slots() {
     let policy = policy();
     let engine = engine(&policy, EngineOptions { slots: 1, ..EngineOptions::default() });
-    let held: Vec<_> =
-        (0..20).map(|sample| engine.generate(request(&[1, 2], 0, sample, &sampling(60)))).collect();
+    let held: Vec<_> = (0..20).map(|sample| engine.generate(request(&[1, 2], 0, sample, &sampling(60)))).collect();
     let last = engine.generate(request(&[1, 2], 0, 99, &sampling(2)));
     drop(held);
     assert_eq!(collect(last).tokens.len(), 2);

@@ -36,10 +36,7 @@ pub(super) fn spawn(
     let thread = std::thread::Builder::new().name("anabranch-engine".into());
     match thread.spawn(body) {
         Ok(_) => Ok(()),
-        Err(error) => Err(PolicyError::Runtime {
-            action: "starting the engine's thread",
-            reason: error.to_string(),
-        }),
+        Err(error) => Err(PolicyError::Runtime { action: "starting the engine's thread", reason: error.to_string() }),
     }
 }
 
@@ -88,8 +85,8 @@ struct Worker<R: Runtime> {
 impl<R: Runtime> Worker<R> {
     fn run(mut self, commands: &Receiver<Command>) {
         loop {
-            let idle = self.paused && self.draining.is_empty()
-                || self.scheduler.running() + self.scheduler.waiting() == 0;
+            let idle =
+                self.paused && self.draining.is_empty() || self.scheduler.running() + self.scheduler.waiting() == 0;
             if idle {
                 match commands.recv() {
                     Ok(command) => self.obey(command),

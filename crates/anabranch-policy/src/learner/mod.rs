@@ -104,10 +104,7 @@ impl Learner for PolicyLearner {
 }
 
 /// The kernels' wrappers panic when the device fails; a caller of the learner gets an error.
-fn guarded<T>(
-    action: &'static str,
-    work: impl FnOnce() -> Result<T, PolicyError>,
-) -> Result<T, PolicyError> {
+fn guarded<T>(action: &'static str, work: impl FnOnce() -> Result<T, PolicyError>) -> Result<T, PolicyError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let reason = panic_text(panic.as_ref()).to_string();
         Err(PolicyError::Runtime { action, reason })

@@ -33,7 +33,7 @@ impl Advantage {
 pub enum Ratio {
     /// The log-probs that the engine recorded: e^(ℓ−b).
     Recorded,
-    /// The weights at the start of the step, e^(ℓ−p), the loss weighted by e^(p−b) (Hilton 2021; AReaL 2025).
+    /// The weights at the start of the step, e^(ℓ−p), the loss weighted by e^(p−b) (Hilton 2021; `AReaL` 2025).
     Decoupled,
     /// As `Decoupled`, the weight cut off at a cap: truncated importance sampling.
     Truncated {
@@ -89,11 +89,7 @@ impl Grpo {
     /// [`PolicyError::Config`] naming the first that makes no sense.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let refuse = |field, found: &dyn ToString, expected: &str| {
-            Err(PolicyError::Config {
-                field,
-                found: found.to_string(),
-                expected: expected.into(),
-            })
+            Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })
         };
         if self.updates == 0 {
             return refuse("updates", &self.updates, "must be at least 1");

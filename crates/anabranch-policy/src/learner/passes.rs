@@ -20,7 +20,7 @@ pub(crate) struct Pass {
 
 /// A batch, ready to be trained on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Passes {
+pub(crate) struct PackedBatch {
     /// The passes, in the batch's order.
     pub passes: Vec<Pass>,
     /// Generated tokens in all: the divisor of the token mean.
@@ -31,7 +31,7 @@ pub(crate) struct Passes {
     pub flat_groups: f64,
 }
 
-impl Passes {
+impl PackedBatch {
     /// Packs the samples in order, opening a new pass where the next sample would exceed `rows_per_pass`.
     ///
     /// # Errors
@@ -65,9 +65,7 @@ impl Passes {
         }
         let tokens = passes.iter().map(|pass| pass.behaviour.len()).sum();
         if tokens == 0 {
-            return Err(PolicyError::Batch {
-                problem: format!("no generated token in {} groups", groups.len()),
-            });
+            return Err(PolicyError::Batch { problem: format!("no generated token in {} groups", groups.len()) });
         }
         Ok(Self {
             passes,
@@ -115,11 +113,8 @@ fn check<'a>(
     last: usize,
     limits: Limits,
 ) -> Result<&'a [u32], PolicyError> {
-    let refuse = |problem: String| {
-        Err(PolicyError::Batch {
-            problem: format!("group {}, sample {index}: {problem}", group.id),
-        })
-    };
+    let refuse =
+        |problem: String| Err(PolicyError::Batch { problem: format!("group {}, sample {index}: {problem}", group.id) });
     let end = sample.prompt_len as usize + last + 1;
     let Some(tokens) = sample.tokens.get(..end) else {
         return refuse(format!("loss mask beyond its {} tokens", sample.tokens.len()));

@@ -76,24 +76,22 @@ impl<R: Runtime> Backend for Trainer<R> {
             published: published.map(Weights::digest),
         };
         let path = dir.join(STATE);
-        let text = serde_json::to_string_pretty(&counters)
-            .map_err(|error| PolicyError::malformed(&path, error))?;
+        let text = serde_json::to_string_pretty(&counters).map_err(|error| PolicyError::malformed(&path, &error))?;
         std::fs::write(&path, text + "\n").map_err(PolicyError::io("writing", &path))
     }
 
     fn load(&mut self, dir: &Path) -> Result<(), PolicyError> {
         let path = dir.join(STATE);
         let text = std::fs::read_to_string(&path).map_err(PolicyError::io("reading", &path))?;
-        let counters: Counters =
-            serde_json::from_str(&text).map_err(|error| PolicyError::malformed(&path, error))?;
+        let counters: Counters = serde_json::from_str(&text).map_err(|error| PolicyError::malformed(&path, &error))?;
         if counters.format != FORMAT {
             let problem = format!("format {}, this version reads format {FORMAT}", counters.format);
-            return Err(PolicyError::malformed(&path, problem));
+            return Err(PolicyError::malformed(&path, &problem));
         }
         let (config, parameters) = read_directory(dir)?;
         if &config != self.model.config().as_ref() {
             let problem = "the model has another shape than this learner's".to_string();
-            return Err(PolicyError::malformed(dir.join("config.json"), problem));
+            return Err(PolicyError::malformed(dir.join("config.json"), &problem));
         }
         expect_digest(&dir.join("model.safetensors"), &parameters, counters.weights)?;
         let moments = read_tensors(&dir.join(OPTIMIZER))?;
@@ -105,7 +103,7 @@ impl<R: Runtime> Backend for Trainer<R> {
                 let found = tensors.iter().find(|tensor| tensor.name == name);
                 let Some(tensor) = found.filter(|tensor| tensor.shape == slot.shape) else {
                     let problem = format!("no tensor `{name}` of shape {:?}", slot.shape);
-                    return Err(PolicyError::malformed(dir.join(file), problem));
+                    return Err(PolicyError::malformed(dir.join(file), &problem));
                 };
                 data[slot.range()].copy_from_slice(&tensor.values);
             }
@@ -115,9 +113,7 @@ impl<R: Runtime> Backend for Trainer<R> {
         let second = collect("second", &moments, OPTIMIZER)?;
         let published = match counters.published {
             None => None,
-            Some(digest) if digest == counters.weights => {
-                Some(Weights::new(self.device(&parameters), digest))
-            }
+            Some(digest) if digest == counters.weights => Some(Weights::new(self.device(&parameters), digest)),
             Some(digest) => {
                 let tensors = read_tensors(&dir.join(PUBLISHED))?;
                 let published = collect("published", &tensors, PUBLISHED)?;
@@ -162,5 +158,5 @@ fn expect_digest(path: &Path, parameters: &Parameters, digest: Digest) -> Result
         return Ok(());
     }
     let problem = format!("its digest is {}, {STATE} says {}", found.short(), digest.short());
-    Err(PolicyError::malformed(path, problem))
+    Err(PolicyError::malformed(path, &problem))
 }

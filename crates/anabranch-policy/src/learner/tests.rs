@@ -29,8 +29,7 @@ fn groups(step: u64) -> Batch {
     let make = |row: u64| {
         let samples = (0..4_u64).map(|index| {
             let len = 6 + (row + index) % 4;
-            let tokens: Vec<u32> =
-                (0..len).map(|i| ((i * i + 5 * row + 3 * index + step) % 16) as u32).collect();
+            let tokens: Vec<u32> = (0..len).map(|i| ((i * i + 5 * row + 3 * index + step) % 16) as u32).collect();
             let recorded = |i: u64| -2.77 + 0.4 * ((i + 2 * index + row) as f32).sin();
             let logprobs: Vec<f32> = (0..len - 3).map(recorded).collect();
             sample(&tokens, 3, &logprobs, (index * row % 3) as f64)

@@ -9,7 +9,7 @@ use anabranch_kernels::{Device, Tensor, elementwise};
 use cubecl::Runtime;
 
 use super::objective::{Grpo, Ratio};
-use super::passes::{Limits, Pass, Passes};
+use super::passes::{Limits, PackedBatch, Pass};
 use crate::config::Config;
 use crate::error::PolicyError;
 use crate::model::{DeviceBatch, Model};
@@ -52,12 +52,7 @@ struct DevicePass<R: Runtime> {
 }
 
 impl<R: Runtime> Trainer<R> {
-    pub fn new(
-        device: &Device<R>,
-        config: &Arc<Config>,
-        parameters: &Parameters,
-        optimizer: AdamW,
-    ) -> Self {
+    pub fn new(device: &Device<R>, config: &Arc<Config>, parameters: &Parameters, optimizer: AdamW) -> Self {
         let len = [parameters.data().len()];
         Self {
             model: Model::new(device, config),
@@ -77,13 +72,9 @@ impl<R: Runtime> Trainer<R> {
     }
 
     pub fn step(&mut self, batch: &Batch) -> Result<StepReport, PolicyError> {
-        let limits = Limits {
-            vocab: self.model.config().vocab,
-            positions: self.model.config().max_positions,
-        };
-        let passes = Passes::new(&batch.groups, &self.grpo, limits)?;
-        let mut on_device: Vec<DevicePass<R>> =
-            passes.passes.iter().map(|pass| self.upload(pass)).collect();
+        let limits = Limits { vocab: self.model.config().vocab, positions: self.model.config().max_positions };
+        let passes = PackedBatch::new(&batch.groups, &self.grpo, limits)?;
+        let mut on_device: Vec<DevicePass<R>> = passes.passes.iter().map(|pass| self.upload(pass)).collect();
         let mut losses = Vec::new();
         for _ in 0..self.grpo.updates {
             losses.extend(self.update(&mut on_device, passes.tokens));
@@ -154,9 +145,7 @@ impl<R: Runtime> Trainer<R> {
         let proximal = match self.grpo.ratio {
             Ratio::Recorded => pass.behaviour.clone(),
             // The first update's forward pass runs at the weights of the step's start.
-            Ratio::Decoupled | Ratio::Truncated { .. } => {
-                pass.proximal.get_or_insert_with(|| log_prob.clone()).clone()
-            }
+            Ratio::Decoupled | Ratio::Truncated { .. } => pass.proximal.get_or_insert_with(|| log_prob.clone()).clone(),
         };
         let inputs = policy_loss::Inputs {
             log_prob: log_prob.clone(),
@@ -177,17 +166,11 @@ impl<R: Runtime> Trainer<R> {
             &d_log_prob,
             &output,
         );
-        self.model.backward(
-            &self.state.parameters,
-            &pass.batch,
-            &activations,
-            &d_log_prob,
-            &self.gradients,
-        );
+        self.model.backward(&self.state.parameters, &pass.batch, &activations, &d_log_prob, &self.gradients);
         output
     }
 
-    fn report(&self, passes: &Passes, norm: f64, metrics: &Metrics) -> StepReport {
+    fn report(&self, passes: &PackedBatch, norm: f64, metrics: &Metrics) -> StepReport {
         let tokens = metrics.tokens.max(1.0);
         let square = metrics.weight_square_sum.max(f64::MIN_POSITIVE);
         let named = [

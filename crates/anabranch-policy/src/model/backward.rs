@@ -75,8 +75,7 @@ impl<R: Runtime> LayerBackward<'_, R> {
         let d_product = self.through(&saved.product, &self.weights.down, d_stream, &self.gradients.down);
         let d_gate_up = device.empty(saved.gate_up.shape());
         swiglu::backward(device, &saved.gate_up, &d_product, &d_gate_up);
-        let d_normed =
-            self.through(&saved.ffn_normed, &self.weights.gate_up, &d_gate_up, &self.gradients.gate_up);
+        let d_normed = self.through(&saved.ffn_normed, &self.weights.gate_up, &d_gate_up, &self.gradients.gate_up);
         rms_norm::backward(
             device,
             &saved.middle,
@@ -91,8 +90,7 @@ impl<R: Runtime> LayerBackward<'_, R> {
     /// `d_stream`: the gradient between the layer's halves on entry, before the layer on return.
     fn attention(&self, d_stream: &Tensor<R>) {
         let (device, shape, saved) = (&self.model.device, &self.model.shape, self.activations);
-        let d_attended =
-            self.through(&saved.attended, &self.weights.output, d_stream, &self.gradients.output);
+        let d_attended = self.through(&saved.attended, &self.weights.output, d_stream, &self.gradients.output);
         let d_qkv = device.empty(saved.qkv.shape());
         attention::backward(
             device,
@@ -105,8 +103,7 @@ impl<R: Runtime> LayerBackward<'_, R> {
             &d_qkv,
         );
         rope::apply_inverse(device, &self.model.rope, self.batch.packing.positions(), shape, &d_qkv);
-        let d_normed =
-            self.through(&saved.attention_normed, &self.weights.qkv, &d_qkv, &self.gradients.qkv);
+        let d_normed = self.through(&saved.attention_normed, &self.weights.qkv, &d_qkv, &self.gradients.qkv);
         rms_norm::backward(
             device,
             &saved.input,
@@ -119,13 +116,7 @@ impl<R: Runtime> LayerBackward<'_, R> {
     }
 
     /// Backward through `y = x Wᵀ`: returns the gradient in `x` and adds the one in `W`.
-    fn through(
-        &self,
-        x: &Tensor<R>,
-        weight: &Tensor<R>,
-        d_y: &Tensor<R>,
-        d_weight: &Tensor<R>,
-    ) -> Tensor<R> {
+    fn through(&self, x: &Tensor<R>, weight: &Tensor<R>, d_y: &Tensor<R>, d_weight: &Tensor<R>) -> Tensor<R> {
         let device = &self.model.device;
         linear::grad_weight(device, d_y, x, d_weight, Write::Add);
         let d_x = device.empty(x.shape());

@@ -51,12 +51,7 @@ impl<R: Runtime> Activations<R> {
 impl<R: Runtime> Model<R> {
     /// Runs the model over a batch; `parameters` is the flat tensor of the layout. Logits are divided by `temperature`
     /// before the softmax. Only queues work: nothing waits for the device.
-    pub fn forward(
-        &self,
-        parameters: &Tensor<R>,
-        batch: &DeviceBatch<R>,
-        temperature: f32,
-    ) -> Activations<R> {
+    pub fn forward(&self, parameters: &Tensor<R>, batch: &DeviceBatch<R>, temperature: f32) -> Activations<R> {
         let device = &self.device;
         let hidden = self.config.hidden;
         let mut stream = device.empty(&[batch.rows(), hidden]);
@@ -83,14 +78,7 @@ impl<R: Runtime> Model<R> {
             temperature,
             &head,
         );
-        Activations {
-            layers,
-            selected,
-            final_inverse,
-            final_normed,
-            head,
-            temperature,
-        }
+        Activations { layers, selected, final_inverse, final_normed, head, temperature }
     }
 
     fn layer_forward(

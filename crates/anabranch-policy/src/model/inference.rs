@@ -17,9 +17,7 @@ impl<R: Runtime> KvSlots<R> {
     /// Room for `slots` sequences of at most `max_len` tokens.
     pub fn new(model: &Model<R>, slots: usize, max_len: usize) -> Self {
         let layer = |_| KvCache::new(&model.device, &model.shape, slots, max_len);
-        Self {
-            layers: (0..model.config.layers).map(layer).collect(),
-        }
+        Self { layers: (0..model.config.layers).map(layer).collect() }
     }
 }
 
@@ -81,12 +79,7 @@ impl<R: Runtime> RowIds<R> {
 impl<R: Runtime> Model<R> {
     /// Runs rows through the model, writes their keys and values into their slots, and returns the logits after the
     /// wanted rows, `[wanted, vocab]`; nothing where none is wanted. Only queues work.
-    pub fn infer(
-        &self,
-        parameters: &Tensor<R>,
-        rows: &InferenceRows,
-        slots: &KvSlots<R>,
-    ) -> Option<Tensor<R>> {
+    pub fn infer(&self, parameters: &Tensor<R>, rows: &InferenceRows, slots: &KvSlots<R>) -> Option<Tensor<R>> {
         let device = &self.device;
         let count = rows.tokens.len();
         let ids = RowIds::new(device, rows);

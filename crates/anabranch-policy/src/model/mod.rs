@@ -40,11 +40,7 @@ impl<R: Runtime> Model<R> {
         Self {
             device: device.clone(),
             layout: Arc::new(Layout::new(config)),
-            shape: AttentionShape {
-                query_heads: config.heads,
-                kv_heads: config.kv_heads,
-                head_dim: config.head_dim,
-            },
+            shape: AttentionShape { query_heads: config.heads, kv_heads: config.kv_heads, head_dim: config.head_dim },
             rope: rope::Table::new(device, config.rope_theta, config.head_dim, config.max_positions),
             head: Head::default(),
             config: config.clone(),

@@ -70,8 +70,7 @@ fn fixture_of_another_implementation() {
     let fixture = Fixture::read();
     let model = Model::new(&device(), &Arc::new(fixture.config.clone()));
     let temperature = fixture.temperature as f32;
-    let (log_probs, _, gradient) =
-        run(&model, &fixture.weights, &fixture.packed, &fixture.factors, temperature);
+    let (log_probs, _, gradient) = run(&model, &fixture.weights, &fixture.packed, &fixture.factors, temperature);
     fixture.check_log_probs(&log_probs, 1e-5);
     fixture.check_gradients(&gradient, 1e-4);
 }
@@ -90,15 +89,7 @@ fn forward_and_backward_match_the_reference() {
         let (weights, layout) = (wide(parameters.data()), parameters.layout());
         let temperature = f64::from(0.9_f32);
         let trace = reference::forward(&config, layout, &weights, &packed, temperature);
-        let expected = reference::backward(
-            &config,
-            layout,
-            &weights,
-            &packed,
-            &trace,
-            &wide(&factors),
-            temperature,
-        );
+        let expected = reference::backward(&config, layout, &weights, &packed, &trace, &wide(&factors), temperature);
         for (ours, exact) in [(&log_probs, &trace.log_probs), (&entropies, &trace.entropies)] {
             for (ours, exact) in ours.iter().zip(exact) {
                 let error = (f64::from(*ours) - exact).abs() / exact.abs();

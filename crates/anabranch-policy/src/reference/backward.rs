@@ -45,14 +45,7 @@ pub fn backward<T: Real>(
         &mut d_stream,
     );
     for layer in (0..config.layers).rev() {
-        let pass = LayerBackward {
-            config,
-            layout,
-            parameters,
-            packed,
-            layer,
-            trace: &trace.layers[layer],
-        };
+        let pass = LayerBackward { config, layout, parameters, packed, layer, trace: &trace.layers[layer] };
         pass.feed_forward(&mut d_stream, &mut gradient);
         pass.attention(&mut d_stream, &mut gradient);
     }

@@ -5,26 +5,14 @@ use super::Real;
 /// `y[r, o] = Σᵢ x[r, i] · w[o, i]`; `x` is `[rows, width]`, `w` is `[out, width]`.
 pub(super) fn linear<T: Real>(x: &[T], w: &[T], width: usize) -> Vec<T> {
     let dot = |a: &[T], b: &[T]| a.iter().zip(b).map(|(a, b)| *a * *b).sum();
-    x.chunks_exact(width)
-        .flat_map(|row| w.chunks_exact(width).map(move |weight| dot(row, weight)))
-        .collect()
+    x.chunks_exact(width).flat_map(|row| w.chunks_exact(width).map(move |weight| dot(row, weight))).collect()
 }
 
 /// Adds the gradient in `w` to `dw` and returns the gradient in `x`; `dy` is `[rows, out]`.
-pub(super) fn linear_backward<T: Real>(
-    x: &[T],
-    w: &[T],
-    dy: &[T],
-    dw: &mut [T],
-    width: usize,
-) -> Vec<T> {
+pub(super) fn linear_backward<T: Real>(x: &[T], w: &[T], dy: &[T], dw: &mut [T], width: usize) -> Vec<T> {
     let out = w.len() / width;
     let mut dx = vec![T::ZERO; x.len()];
-    for ((row, dx), dy) in x
-        .chunks_exact(width)
-        .zip(dx.chunks_exact_mut(width))
-        .zip(dy.chunks_exact(out))
-    {
+    for ((row, dx), dy) in x.chunks_exact(width).zip(dx.chunks_exact_mut(width)).zip(dy.chunks_exact(out)) {
         for (o, dy) in dy.iter().enumerate() {
             for i in 0..width {
                 dx[i] += *dy * w[o * width + i];
@@ -50,14 +38,7 @@ pub(super) fn rms_norm<T: Real>(x: &[T], w: &[T], eps: f64) -> (Vec<T>, Vec<T>) 
 }
 
 /// Adds the gradient in `w` to `dw` and the gradient in `x` to `dx`.
-pub(super) fn rms_norm_backward<T: Real>(
-    x: &[T],
-    w: &[T],
-    factors: &[T],
-    dy: &[T],
-    dw: &mut [T],
-    dx: &mut [T],
-) {
+pub(super) fn rms_norm_backward<T: Real>(x: &[T], w: &[T], factors: &[T], dy: &[T], dw: &mut [T], dx: &mut [T]) {
     let width = w.len();
     for (row, factor) in factors.iter().enumerate() {
         let at = row * width..(row + 1) * width;
@@ -73,13 +54,7 @@ pub(super) fn rms_norm_backward<T: Real>(
 
 /// Rotates each head of `x` (`[rows, heads · head_dim]`) by its row's position, in the half-split convention:
 /// element `i` pairs with `i + head_dim/2`, at angle `position · θ^(−2i/head_dim)`. `direction` −1 undoes it.
-pub(super) fn rotate<T: Real>(
-    x: &mut [T],
-    positions: &[u32],
-    head_dim: usize,
-    theta: f64,
-    direction: f64,
-) {
+pub(super) fn rotate<T: Real>(x: &mut [T], positions: &[u32], head_dim: usize, theta: f64, direction: f64) {
     let half = head_dim / 2;
     let width = x.len() / positions.len();
     for (row, position) in x.chunks_exact_mut(width).zip(positions) {

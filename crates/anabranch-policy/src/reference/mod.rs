@@ -8,8 +8,8 @@ mod forward;
 mod linear;
 mod real;
 
-pub use forward::{LayerTrace, Trace, forward};
 pub use backward::backward;
+pub use forward::{LayerTrace, Trace, forward};
 pub use real::Real;
 
 #[cfg(test)]

@@ -45,8 +45,7 @@ fn gradients_match_finite_differences() {
         let run = |parameters: &[f64]| forward(&config, &layout, parameters, &packed, temperature);
         let trace = run(&parameters);
         let factors: Vec<f64> = (0..packed.scored.len()).map(|i| (i as f64 * 1.7).cos()).collect();
-        let gradient =
-            backward(&config, &layout, &parameters, &packed, &trace, &factors, temperature);
+        let gradient = backward(&config, &layout, &parameters, &packed, &trace, &factors, temperature);
         for slot in layout.slots() {
             // A stride coprime to the widths visits different rows and columns.
             for index in slot.range().step_by(7) {
