@@ -1,1 +1,23 @@
+//! Verify, resume and explain a run: pure functions over its events.
 
+mod audit;
+mod audit_table;
+mod configuration;
+mod history;
+mod installed;
+mod ledger;
+mod order;
+mod resume;
+mod series;
+mod training;
+mod verify;
+mod violation;
+
+pub use audit::{Audit, Auditor, Gaps, LearnerAudit, PublicationAudit, Tokens, audit};
+pub use configuration::Limits;
+pub use history::{Disposition, Historian, History, When, history};
+pub use ledger::{Balance, Place};
+pub use resume::{RUN_SETTINGS, Resume, ResumeError, resume};
+pub use series::{Change, Durations, Series};
+pub use verify::{Report, Verifier, verify};
+pub use violation::Violation;

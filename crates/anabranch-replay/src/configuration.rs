@@ -1,0 +1,50 @@
+//! What the operators of a pipeline said of themselves, as far as laws depend on it.
+
+use anabranch_core::{Event, EventKind, Fields, Value};
+use serde::Serialize;
+
+/// The limits in force at some place of the log. Absent: not configured, or not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// The largest version gap that `.fresh` lets pass.
+    pub max_staleness: Option<u64>,
+    /// Groups of a batch.
+    pub batch: Option<u64>,
+    /// Whether `.batch` emits a last batch that is not full.
+    pub partial: bool,
+    /// Groups that the buffer holds.
+    pub capacity: Option<u64>,
+    /// Whether the buffer has another order than first in, first out.
+    pub reordered: bool,
+    /// Leases of a prompt, the first among them.
+    pub max_attempts: Option<u32>,
+    /// Whether leases come from a source that retries.
+    pub source: bool,
+}
+
+fn count(settings: &Fields, field: &str) -> Option<u64> {
+    settings.get(field).and_then(Value::as_int).and_then(|count| u64::try_from(count).ok())
+}
+
+impl Limits {
+    /// Takes over what `event` configures.
+    pub fn apply(&mut self, event: &Event) {
+        let EventKind::Configured { operator, settings } = &event.kind else { return };
+        match operator.as_str() {
+            "prompts" => {
+                self.source = true;
+                self.max_attempts = count(settings, "max_attempts").and_then(|count| u32::try_from(count).ok());
+            }
+            "buffer" => {
+                self.capacity = count(settings, "groups");
+                self.reordered = settings.get("order").and_then(Value::as_text).is_some_and(|order| order != "fifo");
+            }
+            "fresh" => self.max_staleness = count(settings, "max_staleness"),
+            "batch" => {
+                self.batch = count(settings, "groups");
+                self.partial = settings.get("emit_partial") == Some(&Value::Bool(true));
+            }
+            _ => {}
+        }
+    }
+}

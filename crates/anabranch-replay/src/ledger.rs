@@ -1,0 +1,275 @@
+//! Where every lease of a run is: the account that verification, audit and history keep.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anabranch_core::{Digest, Event, EventKind, GroupId, GroupSummary, OldestVersion, Seq, Version};
+use serde::Serialize;
+
+use crate::Violation;
+
+/// Where a group is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Leased, not completed.
+    InFlight,
+    /// Completed, not in the buffer.
+    Waiting,
+    /// In the buffer, or in a batch that is being assembled.
+    Buffered,
+    /// Consumed by a batch.
+    Consumed,
+    /// Excluded.
+    Excluded,
+}
+
+impl Place {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InFlight => "in flight",
+            Self::Waiting => "waiting for room",
+            Self::Buffered => "buffered",
+            Self::Consumed => "consumed",
+            Self::Excluded => "excluded",
+        }
+    }
+}
+
+/// What the ledger knows of a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) place: Place,
+    pub(crate) session: u32,
+    pub(crate) first_leased: Seq,
+    /// The last `Leased` or `Reissued`.
+    pub(crate) leased: Seq,
+    pub(crate) reissues: u32,
+    pub(crate) completed: Option<Seq>,
+    pub(crate) admitted: Option<Seq>,
+    pub(crate) settled: Option<Seq>,
+    pub(crate) oldest: Option<OldestVersion>,
+    pub(crate) newest: Option<Version>,
+    pub(crate) tokens: u64,
+    /// The version installed when it was completed; whoever knows fills it in.
+    pub(crate) completed_under: Option<Version>,
+    pub(crate) payload: Digest,
+}
+
+impl Entry {
+    fn leased(event: &Event) -> Self {
+        Self {
+            place: Place::InFlight,
+            session: event.session,
+            first_leased: event.seq,
+            leased: event.seq,
+            reissues: 0,
+            completed: None,
+            admitted: None,
+            settled: None,
+            oldest: None,
+            newest: None,
+            tokens: 0,
+            completed_under: None,
+            payload: Digest::default(),
+        }
+    }
+
+    fn complete(&mut self, seq: Seq, summary: &GroupSummary, payload: Digest) {
+        self.place = Place::Waiting;
+        self.completed = Some(seq);
+        self.oldest = summary.oldest();
+        self.newest = summary.samples.iter().filter_map(|sample| sample.newest).max();
+        self.tokens = summary.generated();
+        self.payload = payload;
+    }
+}
+
+/// The two sides of the conservation law: leased = consumed + excluded + in flight + waiting + buffered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Balance {
+    /// Leases issued; a re-issue does not count again.
+    pub leased: u64,
+    /// Groups consumed by batches.
+    pub consumed: u64,
+    /// Groups excluded, by reason.
+    pub excluded: BTreeMap<&'static str, u64>,
+    /// Leases in flight.
+    pub in_flight: u64,
+    /// Completed groups that are not in the buffer.
+    pub waiting: u64,
+    /// Groups in the buffer, or in a batch that is being assembled.
+    pub buffered: u64,
+}
+
+impl Balance {
+    /// Groups excluded, whatever the reason.
+    pub fn all_excluded(&self) -> u64 {
+        self.excluded.values().sum()
+    }
+
+    fn accounted(&self) -> u64 {
+        self.consumed + self.all_excluded() + self.in_flight + self.waiting + self.buffered
+    }
+}
+
+/// The ledger: left side counted from the events, right side from where the groups are.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: HashMap<GroupId, Entry>,
+    /// Groups in the buffer, by their `Admitted`.
+    pub(crate) queue: BTreeMap<Seq, GroupId>,
+    balance: Balance,
+    off_by: i64,
+}
+
+impl Ledger {
+    pub(crate) fn get(&self, id: &GroupId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &GroupId) -> Option<&mut Entry> {
+        self.entries.get_mut(id)
+    }
+
+    pub(crate) fn balance(&self) -> &Balance {
+        &self.balance
+    }
+
+    /// Takes the next event, and notes what cannot be.
+    pub(crate) fn apply(&mut self, event: &Event, violations: &mut Vec<Violation>) {
+        let seq = event.seq;
+        match &event.kind {
+            EventKind::Leased { id, position } => self.lease(event, id, position.is_some(), violations),
+            EventKind::Reissued { id, reissue } => self.reissue(seq, id, *reissue, violations),
+            EventKind::Completed { id, summary, payload } => match self.entries.get_mut(id) {
+                None => violations.push(Violation::NotLeased { seq, group: id.clone(), event: "completed" }),
+                Some(entry) => {
+                    if let Some(first) = entry.completed {
+                        violations.push(Violation::CompletedTwice { seq, group: id.clone(), first });
+                    } else {
+                        entry.complete(seq, summary, *payload);
+                        self.balance.in_flight -= 1;
+                        self.balance.waiting += 1;
+                    }
+                }
+            },
+            EventKind::Admitted { id } => self.admit(seq, id, violations),
+            EventKind::Excluded { id, reason, .. } => {
+                *self.balance.excluded.entry(reason.name()).or_default() += 1;
+                self.settle(seq, id, Place::Excluded, violations);
+            }
+            EventKind::BatchTaken { groups, .. } => {
+                self.balance.consumed += groups.len() as u64;
+                for group in groups {
+                    self.settle(seq, &group.id, Place::Consumed, violations);
+                }
+            }
+            EventKind::RunClosed { left } => {
+                for id in left {
+                    match self.entries.get(id).map(|entry| entry.settled) {
+                        None => violations.push(Violation::NotLeased { seq, group: id.clone(), event: "left" }),
+                        Some(Some(first)) => {
+                            violations.push(Violation::LeftSettled { seq, group: id.clone(), first });
+                        }
+                        Some(None) => {}
+                    }
+                }
+            }
+            _ => return,
+        }
+        self.weigh(seq, violations);
+    }
+
+    fn lease(&mut self, event: &Event, id: &GroupId, fresh: bool, violations: &mut Vec<Violation>) {
+        let seq = event.seq;
+        if let Some(entry) = self.entries.get_mut(id) {
+            // A group adopted again after a restart keeps its name: its lease begins anew.
+            if entry.session < event.session && entry.settled.is_none() && !fresh {
+                let before = std::mem::replace(entry, Entry::leased(event));
+                self.leave(&before);
+                self.balance.in_flight += 1;
+                return;
+            }
+            violations.push(Violation::LeasedTwice { seq, group: id.clone(), first: entry.first_leased });
+        } else {
+            self.entries.insert(id.clone(), Entry::leased(event));
+            self.balance.in_flight += 1;
+        }
+        self.balance.leased += 1;
+    }
+
+    fn reissue(&mut self, seq: Seq, id: &GroupId, reissue: u32, violations: &mut Vec<Violation>) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return violations.push(Violation::NotLeased { seq, group: id.clone(), event: "reissued" });
+        };
+        if entry.place != Place::InFlight {
+            let place = entry.place.name();
+            return violations.push(Violation::ReissuedSettled { seq, group: id.clone(), place });
+        }
+        let expected = entry.reissues + 1;
+        if reissue != expected {
+            violations.push(Violation::ReissueCount { seq, group: id.clone(), expected, found: reissue });
+        }
+        (entry.leased, entry.reissues) = (seq, reissue);
+    }
+
+    fn admit(&mut self, seq: Seq, id: &GroupId, violations: &mut Vec<Violation>) {
+        let event = "admitted";
+        let Some(entry) = self.entries.get_mut(id) else {
+            return violations.push(Violation::NotLeased { seq, group: id.clone(), event });
+        };
+        match (entry.settled, entry.admitted, entry.place) {
+            (Some(first), ..) => violations.push(Violation::SettledTwice { seq, group: id.clone(), event, first }),
+            (_, Some(first), _) => violations.push(Violation::AdmittedTwice { seq, group: id.clone(), first }),
+            (_, _, Place::InFlight) => violations.push(Violation::NotCompleted { seq, group: id.clone(), event }),
+            _ => {
+                entry.place = Place::Buffered;
+                entry.admitted = Some(seq);
+                self.queue.insert(seq, id.clone());
+                self.balance.waiting -= 1;
+                self.balance.buffered += 1;
+            }
+        }
+    }
+
+    fn settle(&mut self, seq: Seq, id: &GroupId, place: Place, violations: &mut Vec<Violation>) {
+        let event = place.name();
+        let Some(entry) = self.entries.get_mut(id) else {
+            return violations.push(Violation::NotLeased { seq, group: id.clone(), event });
+        };
+        if let Some(first) = entry.settled {
+            return violations.push(Violation::SettledTwice { seq, group: id.clone(), event, first });
+        }
+        if entry.completed.is_none() {
+            violations.push(Violation::NotCompleted { seq, group: id.clone(), event });
+        }
+        let before = entry.clone();
+        entry.place = place;
+        entry.settled = Some(seq);
+        self.leave(&before);
+    }
+
+    /// A group leaves the place it was in.
+    fn leave(&mut self, entry: &Entry) {
+        match entry.place {
+            Place::InFlight => self.balance.in_flight -= 1,
+            Place::Waiting => self.balance.waiting -= 1,
+            Place::Buffered => {
+                self.balance.buffered -= 1;
+                entry.admitted.and_then(|admitted| self.queue.remove(&admitted));
+            }
+            Place::Consumed | Place::Excluded => {}
+        }
+    }
+
+    /// The conservation law, now. An imbalance is reported where it arises, not at every event after it.
+    fn weigh(&mut self, seq: Seq, violations: &mut Vec<Violation>) {
+        let off_by = self.balance.leased as i64 - self.balance.accounted() as i64;
+        if off_by != std::mem::replace(&mut self.off_by, off_by) {
+            let Balance { leased, consumed, in_flight, waiting, buffered, .. } = self.balance;
+            let excluded = self.balance.all_excluded();
+            violations.push(Violation::Unbalanced { seq, leased, consumed, excluded, in_flight, waiting, buffered });
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Verification: is this the log of a run that kept its contract? Answered from the log alone.
+
+use std::fmt;
+
+use anabranch_core::{Event, EventKind, GroupId, Seq};
+use serde::Serialize;
+
+use crate::Violation;
+use crate::configuration::Limits;
+use crate::installed::Installed;
+use crate::ledger::{Balance, Ledger};
+use crate::order::{Retries, Sequence};
+use crate::training::Training;
+
+/// What verification found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// Events read.
+    pub events: u64,
+    /// What is wrong, in the order of the log.
+    pub violations: Vec<Violation>,
+    /// The conservation law at the log's end.
+    pub balance: Balance,
+    /// The limits in force at the log's end.
+    pub limits: Limits,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Balance { leased, consumed, in_flight, waiting, buffered, .. } = &self.balance;
+        let excluded = self.balance.all_excluded();
+        for violation in &self.violations {
+            writeln!(f, "{violation}")?;
+        }
+        match self.violations.len() {
+            0 => write!(f, "sound: ")?,
+            1 => write!(f, "1 violation: ")?,
+            many => write!(f, "{many} violations: ")?,
+        }
+        write!(
+            f,
+            "{} events | {leased} leased = {consumed} consumed + {excluded} excluded + {in_flight} in flight + {waiting} \
+             waiting + {buffered} buffered",
+            self.events
+        )
+    }
+}
+
+/// Verifies a log, event by event: density, sessions and time; every lease settled exactly once and the conservation law
+/// at every moment; retries linked; versions growing and never used again; gaps, lags, sizes, order and digests of
+/// batches; steps after their batches and once.
+///
+/// Memory grows with the leases, not with their payloads.
+#[derive(Debug, Default)]
+pub struct Verifier {
+    sequence: Sequence,
+    limits: Limits,
+    ledger: Ledger,
+    retries: Retries,
+    installed: Installed,
+    training: Training,
+    departures: Departures,
+    report: Report,
+}
+
+impl Verifier {
+    /// A verifier that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next event.
+    pub fn push(&mut self, event: &Event) {
+        let violations = &mut self.report.violations;
+        self.limits.apply(event);
+        self.sequence.apply(event, &self.ledger, violations);
+        self.retries.apply(event, &self.limits, &self.ledger, violations);
+        self.training.apply(event, &self.limits, &self.ledger, &self.installed, violations);
+        if !self.limits.reordered {
+            self.departures.apply(event, &self.ledger);
+        }
+        self.installed.apply(event, violations);
+        self.ledger.apply(event, violations);
+        self.report.events += 1;
+    }
+
+    /// What was found.
+    pub fn finish(mut self) -> Report {
+        self.departures.check(&mut self.report.violations);
+        self.report.balance = self.ledger.balance().clone();
+        self.report.limits = self.limits;
+        self.report
+    }
+}
+
+/// Verifies all events of a run, in order.
+pub fn verify<'a>(events: impl IntoIterator<Item = &'a Event>) -> Report {
+    let mut verifier = Verifier::new();
+    events.into_iter().for_each(|event| verifier.push(event));
+    verifier.finish()
+}
+
+/// When groups left the buffer: with first in, first out, never before one that was admitted earlier.
+#[derive(Debug, Default)]
+struct Departures(Vec<Departure>);
+
+#[derive(Debug)]
+struct Departure {
+    session: u32,
+    admitted: Seq,
+    dequeued: u64,
+    settled: Seq,
+    group: GroupId,
+}
+
+impl Departures {
+    fn apply(&mut self, event: &Event, ledger: &Ledger) {
+        let mut note = |group: &GroupId, dequeued: Option<u64>| {
+            let admitted = ledger.get(group).filter(|entry| entry.settled.is_none()).and_then(|entry| entry.admitted);
+            if let (Some(admitted), Some(dequeued)) = (admitted, dequeued) {
+                let (session, settled, group) = (event.session, event.seq, group.clone());
+                self.0.push(Departure { session, admitted, dequeued, settled, group });
+            }
+        };
+        match &event.kind {
+            EventKind::BatchTaken { groups, .. } => groups.iter().for_each(|group| note(&group.id, group.dequeued)),
+            EventKind::Excluded { id, dequeued, .. } => note(id, *dequeued),
+            _ => {}
+        }
+    }
+
+    fn check(&mut self, violations: &mut Vec<Violation>) {
+        self.0.sort_by_key(|departure| (departure.session, departure.admitted));
+        for pair in self.0.windows(2) {
+            let [earlier, later] = pair else { continue };
+            if earlier.session == later.session && later.dequeued < earlier.dequeued {
+                let (seq, group, overtaken) = (later.settled, later.group.clone(), earlier.group.clone());
+                violations.push(Violation::Overtook { seq, group, overtaken });
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A run played by hand on the core types: a FIFO buffer, a staleness limit, retries, filters and publications, on a
+//! clock that only moves when the script says so. Shared by the tests of this crate and of the command line.
+
+#![allow(dead_code, reason = "each test file uses its own part of the script")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anabranch_core::{
+    Batch, Cause, Context, Dataset, Digest, Draft, EventKind, Fields, Group, InFlightMode, Lease, Prompts, Reason, Run,
+    Sample, SampleTimes, SpanVersion, Spans, Stamp, Status, TakenGroup, Timer, TrainingStep, Unused, Version,
+};
+use futures::StreamExt;
+use futures::executor::block_on;
+
+/// Groups of a batch.
+pub const BATCH: usize = 4;
+/// The largest gap that may be trained on.
+pub const LIMIT: u64 = 1;
+/// Samples of a group.
+pub const SAMPLES: u32 = 2;
+/// Groups that the buffer holds.
+pub const CAPACITY: usize = 5;
+/// Leases in flight.
+const IN_FLIGHT: usize = 6;
+
+/// A clock that stands still until it is moved.
+#[derive(Clone, Default)]
+pub struct HandClock(Arc<AtomicU64>);
+
+impl HandClock {
+    /// The run's timer.
+    pub fn timer(&self) -> Timer {
+        let now = self.0.clone();
+        Timer::new(move || now.load(Ordering::Relaxed))
+    }
+
+    fn tick(&self, ns: u64) -> u64 {
+        self.0.fetch_add(ns, Ordering::Relaxed) + ns
+    }
+}
+
+/// The prompts: enough for every script.
+pub fn dataset() -> Dataset {
+    let row = |row: u32| {
+        let fields = Fields::from([("answer".to_owned(), f64::from(row).sqrt().into())]);
+        (vec![row, row + 1, row + 2], fields)
+    };
+    Dataset::new("letters", (0..400).map(row).collect()).unwrap()
+}
+
+/// A script in progress.
+pub struct Script {
+    pub run: Run,
+    pub clock: HandClock,
+    prompts: Prompts,
+    in_flight: Vec<(Lease, Option<Version>)>,
+    waiting: Vec<Group>,
+    buffer: VecDeque<Group>,
+    held: Vec<Group>,
+    step: TrainingStep,
+    learner_free: Stamp,
+    turn: u64,
+}
+
+impl Script {
+    /// Opens a script on a new run, or on one that `past` sessions left.
+    pub fn new(run: Run, clock: HandClock) -> Self {
+        let prompts = run.prompts(dataset()).shuffle(7).unused(Unused::Retry { max_attempts: 3 });
+        let settings = |fields: &[(&str, anabranch_core::Value)]| {
+            fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<Fields>()
+        };
+        run.configure("buffer", settings(&[("groups", CAPACITY.into())])).unwrap();
+        run.configure("fresh", settings(&[("max_staleness", LIMIT.into())])).unwrap();
+        run.configure("batch", settings(&[("groups", BATCH.into())])).unwrap();
+        let step = run.clock().step();
+        Self {
+            learner_free: run.opened(),
+            run,
+            clock,
+            prompts,
+            in_flight: Vec::new(),
+            waiting: Vec::new(),
+            buffer: VecDeque::new(),
+            held: Vec::new(),
+            step,
+            turn: 0,
+        }
+    }
+
+    /// Publishes the current weights.
+    pub fn publish(&mut self) {
+        let weights = weights(self.step);
+        let cause = if self.step.0 == 0 { Cause::Opened } else { Cause::Stepped };
+        let enablers = vec![(cause, self.learner_free)];
+        let (version, begun) = self.run.begin_publication(weights, InFlightMode::Retract, enablers);
+        let pause_began = self.run.now();
+        let paused = self.clock.tick(1_000);
+        self.clock.tick(2_000);
+        let enablers = vec![(Cause::Publishing, begun.stamp(0))];
+        let installed = self.run.complete_publication(version, weights, pause_began, paused, enablers);
+        self.clock.tick(500);
+        let enablers = vec![(Cause::Installed, installed.stamp(0))];
+        let kind = EventKind::GenerationResumed { version };
+        self.learner_free = self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0);
+    }
+
+    /// Makes the step of a batch that an earlier session took.
+    pub fn restep(&mut self, step: TrainingStep) {
+        self.step = step;
+        let (metrics, weights) = (BTreeMap::new(), weights(step));
+        let kind = EventKind::Stepped { step, updates: step.0, loss: -(step.0 as f64), metrics, weights };
+        self.learner_free = self.run.record(vec![Draft::new(kind, Vec::new())], &[]).stamp(0);
+        self.run.clock().complete(step, step.0);
+    }
+
+    /// Installs the weights of an earlier session again.
+    pub fn reinstall(&mut self, version: Version, step: TrainingStep, weights: Digest) {
+        self.learner_free = self.run.reinstall(version, step, weights).stamp(0);
+    }
+
+    /// Keeps `IN_FLIGHT` leases out; groups restored from the log go straight to the buffer.
+    pub fn fill(&mut self) {
+        while self.in_flight.len() < IN_FLIGHT {
+            let Some(lease) = block_on(self.prompts.next()) else { return };
+            let mut lease = lease.unwrap();
+            if let Some(restored) = lease.restored().cloned() {
+                let mut group = self.run.payload(lease.id()).unwrap();
+                let (completed, admitted) = (Some(restored.completed), restored.admitted);
+                let payload = Some(group.digest());
+                group.context = Context { lease: Some(lease), completed, admitted, payload, ..Context::default() };
+                self.enter(group);
+                continue;
+            }
+            lease.issue(vec![(Cause::Slot, self.learner_free)]);
+            self.in_flight.push((lease, self.run.clock().version()));
+        }
+    }
+
+    /// Ends the generation of the lease at `index` of those in flight.
+    pub fn complete(&mut self, index: usize) {
+        let (lease, begun_under) = self.in_flight.remove(index);
+        self.turn += 1;
+        self.clock.tick(10_000 + self.turn % 3 * 1_000);
+        let now = self.run.clock().version();
+        let samples = (0..SAMPLES).map(|sample| self.sample(&lease, sample, begun_under, now)).collect();
+        let mut group = Group {
+            id: lease.id().clone(),
+            prompt: lease.prompt().clone(),
+            expected: SAMPLES,
+            samples,
+            extra: Fields::from([("turn".to_owned(), self.turn.into())]),
+            context: Context { lease: Some(lease), ..Context::default() },
+        };
+        if group.is_aborted() {
+            group.exclude(Reason::Aborted, Vec::new());
+            return;
+        }
+        if self.turn.is_multiple_of(5) {
+            group.exclude(Reason::Filtered { name: "spread".to_owned() }, Vec::new());
+            return;
+        }
+        group.complete();
+        self.waiting.push(group);
+        self.admit_waiting();
+    }
+
+    fn admit_waiting(&mut self) {
+        while self.buffer.len() < CAPACITY && !self.waiting.is_empty() {
+            let group = self.waiting.remove(0);
+            self.enter(group);
+        }
+    }
+
+    fn sample(&self, lease: &Lease, index: u32, begun_under: Option<Version>, now: Option<Version>) -> Sample {
+        let mut spans = Spans::new();
+        let generated = 3 + index + (self.turn % 4) as u32;
+        let aborted = index == 0 && self.turn % 7 == 3;
+        if let (Some(first), Some(last)) = (begun_under, now) {
+            spans.push(2, SpanVersion::Exact(first), false);
+            spans.push(generated - 2, SpanVersion::Exact(last), false);
+        }
+        let at = self.run.now();
+        let mut tokens = lease.prompt().tokens.clone();
+        tokens.extend((0..generated).map(|token| 100 + token));
+        Sample {
+            prompt_len: lease.prompt().tokens.len() as u32,
+            tokens,
+            loss_mask: vec![true; generated as usize],
+            logprobs: (0..generated).map(|token| -0.1 * (token + 1) as f32).collect(),
+            truncated_logprobs: None,
+            spans: spans.into_vec(),
+            reward: (!aborted).then(|| f64::from(index + u32::from(self.step.0 > 3))),
+            status: if aborted { Status::Aborted } else { Status::Completed },
+            cause: aborted.then(|| "scripted".to_owned()),
+            times: SampleTimes {
+                submitted: Some(at.saturating_sub(9_000)),
+                first_token: Some(at.saturating_sub(8_000)),
+                ended: Some(at),
+                scored: (!aborted).then_some(at),
+            },
+        }
+    }
+
+    fn enter(&mut self, mut group: Group) {
+        if group.context.admitted.is_none() {
+            let enablers = group.context.completed.map(|stamp| (Cause::Completed, stamp)).into_iter().collect();
+            let kind = EventKind::Admitted { id: group.id.clone() };
+            group.context.admitted = Some(self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0));
+        }
+        self.buffer.push_back(group);
+    }
+
+    /// Pops the buffer until a batch is full, excludes what is stale, and trains; `false` where too few are left.
+    pub fn train(&mut self) -> bool {
+        if !self.take() {
+            return false;
+        }
+        self.clock.tick(50_000);
+        self.step = self.step.next();
+        let metrics = BTreeMap::from([("entropy".to_owned(), 1.0 / self.step.0 as f64)]);
+        let (step, weights, loss) = (self.step, weights(self.step), -(self.step.0 as f64));
+        let kind = EventKind::Stepped { step, updates: step.0, loss, metrics, weights };
+        self.learner_free = self.run.record(vec![Draft::new(kind, Vec::new())], &[]).stamp(0);
+        self.run.clock().complete(step, step.0);
+        true
+    }
+
+    /// Takes a batch and leaves it untrained.
+    pub fn take(&mut self) -> bool {
+        while self.held.len() < BATCH {
+            let Some(mut group) = self.buffer.pop_front() else { return false };
+            group.context.dequeued = Some(self.run.now());
+            self.admit_waiting();
+            self.held.push(group);
+            let run = self.run.clone();
+            let clock = run.clock();
+            let version = clock.version().unwrap();
+            let (stale, fresh): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.held)
+                .into_iter()
+                .partition(|group| clock.gap(group.oldest().unwrap()) > Some(LIMIT));
+            drop(clock);
+            self.held = fresh;
+            for group in stale {
+                let gap = version.since(
+                    group.samples.iter().flat_map(|s| &s.spans).filter_map(|s| s.version.lowest()).min().unwrap(),
+                );
+                group.exclude(Reason::Stale { gap }, Vec::new());
+            }
+        }
+        let clock = self.run.clock();
+        let taken = |group: &Group| TakenGroup {
+            id: group.id.clone(),
+            dequeued: group.context.dequeued,
+            gap: clock.gap(group.oldest().unwrap()),
+            step_lag: clock.step_lag(group.oldest().unwrap()),
+        };
+        let groups: Vec<TakenGroup> = self.held.iter().map(taken).collect();
+        let digest = Batch::digest_of(self.held.iter().map(|group| (&group.id, group.digest())));
+        let kind = EventKind::BatchTaken { step: clock.step().next(), version: clock.version(), groups, digest };
+        drop(clock);
+        self.clock.tick(100);
+        self.run.record(vec![Draft::new(kind, vec![(Cause::LearnerFree, self.learner_free)])], &[]);
+        self.held.clear();
+        true
+    }
+
+    /// Plays `turns` turns: leases, completions out of order; every fourth turn, as many steps as there are batches, each
+    /// published.
+    pub fn play(&mut self, turns: usize) {
+        for turn in 0..turns {
+            self.fill();
+            for completion in 0..3 {
+                let last = self.in_flight.len() - 1;
+                self.complete((turn * 2 + completion * 5) % last);
+            }
+            while turn % 4 == 3 && self.train() {
+                self.publish();
+            }
+        }
+    }
+}
+
+/// The digest of the weights after `step`.
+pub fn weights(step: TrainingStep) -> Digest {
+    Digest::of(&step.0.to_le_bytes())
+}
