@@ -199,6 +199,44 @@ fn drain_lets_requests_finish_and_abort_ends_them() {
     }
 }
 
+/// Publications of unchanged weights, at whatever moments they fall, change nothing but the versions.
+#[test]
+fn interruptions_alone_change_no_token() {
+    let policy = policy();
+    let submit = |engine: &PolicyEngine| -> Vec<_> {
+        let requests = (0..4).flat_map(|sample| {
+            let prompts = prompts().into_iter().enumerate();
+            prompts.map(move |(row, prompt)| request(&prompt, row as u64, sample, &sampling(40)))
+        });
+        requests.map(|request| engine.generate(request)).collect()
+    };
+    let options = EngineOptions { slots: 7, rows_per_pass: 9, ..EngineOptions::default() };
+    let undisturbed: Vec<Answer> =
+        submit(&engine(&policy, EngineOptions::default())).into_iter().map(collect).collect();
+    let engine = engine(&policy, options);
+    let streams = submit(&engine);
+    for version in 1..12 {
+        let mode = if version % 3 == 0 { InFlightMode::InPlace } else { InFlightMode::Retract };
+        let tokens = engine.stats().tokens;
+        block_on(engine.pause(mode)).unwrap();
+        block_on(engine.install(weights(&policy), Version(version))).unwrap();
+        block_on(engine.resume()).unwrap();
+        // Let some tokens be sampled before the next interruption, unless all are.
+        while engine.stats().tokens < (tokens + 20).min(800) {
+            std::thread::yield_now();
+        }
+    }
+    let interrupted: Vec<Answer> = streams.into_iter().map(collect).collect();
+    let versions = interrupted.iter().map(|answer| answer.spans.len()).max();
+    assert!(versions > Some(1), "no request was interrupted");
+    for (interrupted, undisturbed) in interrupted.iter().zip(&undisturbed) {
+        assert_eq!(interrupted.tokens, undisturbed.tokens);
+        assert_eq!(bits(interrupted), bits(undisturbed));
+        let covered = interrupted.spans.last().map(|span| span.end);
+        assert_eq!(covered, Some(40));
+    }
+}
+
 #[test]
 fn pausing_is_idempotent_and_holds_new_requests() {
     let policy = policy();
