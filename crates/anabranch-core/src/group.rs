@@ -120,6 +120,8 @@ pub struct Context {
     pub dequeued: Option<u64>,
     /// Whether checks 1 and 2 of the entry have passed.
     pub checked: bool,
+    /// Whether it went through `.log` in this session: filters after that judge it even where it was restored.
+    pub logged: bool,
     /// The largest gap that the exit check allows, where `.fresh` stands in the pipeline.
     pub max_gap: Option<u64>,
     /// Whether a group of unknown version may pass a limit.

@@ -32,6 +32,7 @@ struct Inner {
     clock: Mutex<Clock>,
     publications: Mutex<Vec<Waker>>,
     flow: Flow,
+    turn: Arc<futures::lock::Mutex<()>>,
     settings: Mutex<BTreeMap<String, Fields>>,
     past: Mutex<Past>,
 }
@@ -151,6 +152,7 @@ impl Run {
             clock: Mutex::new(past.clock.clone()),
             publications: Mutex::default(),
             flow: Flow::default(),
+            turn: Arc::default(),
             settings: Mutex::new(past.settings.clone()),
             past: Mutex::new(past),
         };
@@ -323,6 +325,11 @@ impl Run {
         self.clock().complete(step, cursor.as_ref().map_or(0, |cursor| cursor.updates));
         let replay = batches.into_iter().filter(|batch| batch.step > step).collect();
         Ok(Restored { run: self.clone(), learner, checkpoint: found.map(|(name, _)| name), cursor, replay, published })
+    }
+
+    /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
+    pub async fn publication_turn(&self) -> futures::lock::OwnedMutexGuard<()> {
+        self.0.turn.clone().lock_owned().await
     }
 
     /// Begins a publication: its version is used up, whatever comes of it.
