@@ -1,1 +1,78 @@
+//! The combinators of anabranch: asynchronous RL post-training as one chain of [`futures::Stream`] adaptors.
+//!
+//! [`RolloutExt`] has them all. The items carry their context (their lease, and through it the run), so that any adaptor
+//! of [`StreamExt`](futures::StreamExt) and [`TryStreamExt`](futures::TryStreamExt) may stand between two of them, except
+//! between `train` and its own `checkpoint_every` and `publish_every`.
+//!
+//! ```
+//! use anabranch_core::{Dataset, Error, Fields, Run, Unused};
+//! use anabranch_engine::{HashChain, Sim};
+//! use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
+//! use futures::TryStreamExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let run = Run::in_memory();
+//! let engine = Sim::fixed(4, std::time::Duration::ZERO);
+//! let learner = run.restore(HashChain::new(0))?;
+//! let rows = (0..12).map(|row| (vec![row], Fields::new())).collect();
+//!
+//! let mut steps = run
+//!     .prompts(Dataset::new("d", rows).expect("twelve rows"))
+//!     .epochs(2)
+//!     .shuffle(7)
+//!     .unused(Unused::Retry { max_attempts: 3 })
+//!     .generate(&engine, InFlight::groups(4), Samples(2))
+//!     .score(|response| response.response().len() == 4)
+//!     .admit("complete", |group| group.reward_mean() == Some(1.0))
+//!     .log(&run)
+//!     .buffer(Capacity::groups(8))
+//!     .fresh(MaxStaleness(4))
+//!     .batch(3)
+//!     .train(learner)
+//!     .checkpoint_every(2)
+//!     .publish_every(1, &engine);
+//!
+//! let mut last = None;
+//! while let Some(step) = steps.try_next().await? {
+//!     println!("{step}");
+//!     last = Some(step);
+//! }
+//! assert_eq!(last.map(|step| step.step.0), Some(8));
+//! # Ok(())
+//! # }
+//! ```
 
+mod admit;
+mod batch;
+mod bounds;
+mod buffer;
+mod ext;
+mod fresh;
+mod generate;
+mod log;
+mod panics;
+mod publish;
+mod response;
+mod score;
+mod score_async;
+mod step;
+mod timer;
+mod train;
+mod upstream;
+
+pub use admit::Admit;
+pub use batch::Batches;
+pub use bounds::{Capacity, Granularity, InFlight, MaxStaleness, Samples};
+pub use buffer::Buffer;
+pub use ext::RolloutExt;
+pub use fresh::Fresh;
+pub use generate::Generate;
+pub use log::Log;
+pub use publish::{Publication, publish};
+pub use response::{OwnedResponse, Response};
+pub use score::Score;
+pub use score_async::ScoreAsync;
+pub use step::Step;
+pub use timer::tokio_timer;
+pub use train::Train;

@@ -1,0 +1,115 @@
+//! A scripted learner whose weights tell which groups shaped them.
+
+use std::fs;
+use std::path::Path;
+
+use anabranch_core::{Batch, Digest, GroupId, Learner, LearnerError, StepReport};
+
+/// The one file of a checkpoint: three lines, the chain, the chain last handed out (or `-`), and the updates.
+const FILE: &str = "chain.txt";
+
+/// A learner whose weights are a hash chain over the ids of the groups it was trained on: two learners are equal exactly
+/// when they consumed the same groups in the same order and batches. What a publication hands to the engines is the
+/// first eight bytes of the chain.
+///
+/// ```
+/// use anabranch_core::{GroupId, Learner};
+/// use anabranch_engine::HashChain;
+///
+/// let mut learner = HashChain::new(1);
+/// let ids: Vec<GroupId> = ["d/0/0", "d/0/1"].iter().map(|id| id.parse().unwrap()).collect();
+/// assert_ne!(HashChain::over(1, [ids.as_slice()]).digest().unwrap(), learner.digest().unwrap());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashChain {
+    chain: Digest,
+    published: Option<Digest>,
+    updates: u64,
+}
+
+impl HashChain {
+    /// A chain that begins with `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { chain: Digest::of(&seed.to_le_bytes()), published: None, updates: 0 }
+    }
+
+    /// The chain after `batches`, each a list of group ids.
+    pub fn over<'a>(seed: u64, batches: impl IntoIterator<Item = &'a [GroupId]>) -> Self {
+        let mut chain = Self::new(seed);
+        batches.into_iter().for_each(|batch| chain.extend(batch));
+        chain
+    }
+
+    fn extend<'a>(&mut self, ids: impl IntoIterator<Item = &'a GroupId>) {
+        let ids: Vec<String> = ids.into_iter().map(GroupId::to_string).collect();
+        let parts = ids.iter().map(String::as_bytes);
+        self.chain = Digest::of_parts(std::iter::once(self.chain.0.as_slice()).chain(parts));
+        self.updates += 1;
+    }
+}
+
+/// What the engines get of a chain.
+fn weights(chain: Digest) -> u64 {
+    chain.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+impl Learner for HashChain {
+    type Weights = u64;
+
+    fn step(&mut self, batch: &Batch) -> Result<StepReport, LearnerError> {
+        self.extend(batch.groups.iter().map(|group| &group.id));
+        let loss = 1.0 / (1.0 + self.updates as f64);
+        Ok(StepReport { updates: 1, loss, metrics: [].into(), weights: self.chain })
+    }
+
+    fn weights(&mut self) -> Result<u64, LearnerError> {
+        self.published = Some(self.chain);
+        Ok(weights(self.chain))
+    }
+
+    fn published(&mut self) -> Result<Option<u64>, LearnerError> {
+        Ok(self.published.map(weights))
+    }
+
+    fn digest(&mut self) -> Result<Digest, LearnerError> {
+        Ok(self.chain)
+    }
+
+    fn save(&mut self, dir: &Path) -> Result<(), LearnerError> {
+        let path = dir.join(FILE);
+        let published = self.published.map_or_else(|| "-".to_owned(), |digest| digest.to_string());
+        let text = format!("{}\n{published}\n{}\n", self.chain, self.updates);
+        fs::write(&path, text)
+            .map_err(|error| LearnerError::caused(format!("cannot write {}: {error}", path.display()), error))
+    }
+
+    fn load(&mut self, dir: &Path) -> Result<(), LearnerError> {
+        let path = dir.join(FILE);
+        let text = fs::read_to_string(&path)
+            .map_err(|error| LearnerError::caused(format!("cannot read {}: {error}", path.display()), error))?;
+        let damaged = || LearnerError::new(format!("{} is no saved chain", path.display()));
+        *self = parse(&text).ok_or_else(damaged)?;
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Option<HashChain> {
+    let mut lines = text.lines();
+    let chain = digest(lines.next()?)?;
+    let published = match lines.next()? {
+        "-" => None,
+        text => Some(digest(text)?),
+    };
+    Some(HashChain { chain, published, updates: lines.next()?.parse().ok()? })
+}
+
+fn digest(text: &str) -> Option<Digest> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(Digest(bytes))
+}

@@ -1,0 +1,89 @@
+//! User filters at the entry.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use anabranch_core::{Cause, Error, Fields, Group, Reason};
+use futures::Stream;
+use pin_project_lite::pin_project;
+
+use crate::panics::{caught, handler_error};
+use crate::score::is_restored;
+use crate::upstream::Upstream;
+
+pin_project! {
+    /// Stream for [`admit`](crate::RolloutExt::admit).
+    #[must_use = "streams do nothing unless polled"]
+    pub struct Admit<S, F> {
+        #[pin]
+        input: Upstream<S>,
+        name: String,
+        filter: F,
+        configured: bool,
+    }
+}
+
+impl<S, F> Admit<S, F> {
+    pub(crate) fn new(input: S, name: String, filter: F) -> Self {
+        assert!(!name.is_empty(), "name: a filter needs one, its exclusions are counted under it");
+        Self { input: Upstream::new(input), name, filter, configured: false }
+    }
+}
+
+impl<S: fmt::Debug, F> fmt::Debug for Admit<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admit").field("input", &self.input).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The group if it passes; nothing if it was excluded.
+fn admitted(group: Group, name: &str, filter: &mut impl FnMut(&Group) -> bool) -> Result<Option<Group>, Error> {
+    let Some(mut group) = group.check_entry()? else { return Ok(None) };
+    // Filters judged a restored group before it was logged, unless the log stands before this one.
+    if is_restored(&group) && (!group.context.logged || group.context.admitted.is_some()) {
+        return Ok(Some(group));
+    }
+    match caught(|| filter(&group)) {
+        Ok(true) => Ok(Some(group)),
+        Ok(false) => {
+            let enablers = group.context.completed.map(|stamp| (Cause::Completed, stamp));
+            group.exclude(Reason::Filtered { name: name.to_owned() }, enablers.into_iter().collect());
+            Ok(None)
+        }
+        Err(message) => {
+            group.complete();
+            Err(handler_error(format!("admit(\"{name}\")"), &group.id, message))
+        }
+    }
+}
+
+impl<S, F> Stream for Admit<S, F>
+where
+    S: Stream<Item = Result<Group, Error>>,
+    F: FnMut(&Group) -> bool,
+{
+    type Item = Result<Group, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut this = self.project();
+        loop {
+            let group = match ready!(this.input.as_mut().poll_next(cx)) {
+                Some(Ok(group)) => group,
+                other => return Poll::Ready(other),
+            };
+            if !*this.configured {
+                *this.configured = true;
+                let configured = group.run().map(|run| run.configure(&format!("admit/{}", this.name), Fields::new()));
+                if let Some(Err(error)) = configured {
+                    return this.input.fail(error);
+                }
+            }
+            match admitted(group, this.name, this.filter) {
+                Ok(Some(group)) => return Poll::Ready(Some(Ok(group))),
+                Ok(None) => {}
+                Err(error) => return this.input.fail(error),
+            }
+        }
+    }
+}

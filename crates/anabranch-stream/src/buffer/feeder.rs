@@ -1,0 +1,139 @@
+//! The buffer's task: polls upstream and admits what comes, in completion order.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use anabranch_core::{Cause, Demand, Draft, Error, EventKind, Fields, Group, Recorded, Run, Stage, Stamp, Value};
+use futures::Stream;
+use parking_lot::Mutex;
+
+use super::queue::Queue;
+use crate::Capacity;
+use crate::upstream::{Upstream, run_of};
+
+/// Groups taken in by one poll of the task, so that an upstream that is always ready starves nobody.
+const ROUNDS: usize = 64;
+
+/// Goes on polling upstream while completed groups wait for room, so that requests and their timeouts do not stall; but
+/// then asks for no new group.
+pub(super) struct Feeder<S> {
+    input: Pin<Box<Upstream<S>>>,
+    capacity: Capacity,
+    queue: Arc<Mutex<Queue>>,
+    run: Option<Run>,
+    /// Completed groups that wait for room, and whether each had to.
+    waiting: VecDeque<(Group, bool)>,
+    /// The departure that let the last waiting group in.
+    room_made: Option<Stamp>,
+}
+
+impl<S> Feeder<S> {
+    pub(super) fn new(input: S, capacity: Capacity, queue: Arc<Mutex<Queue>>) -> Self {
+        Self {
+            input: Box::pin(Upstream::new(input)),
+            capacity,
+            queue,
+            run: None,
+            waiting: VecDeque::new(),
+            room_made: None,
+        }
+    }
+
+    /// Takes a completed group in: it has passed the entry checks and is in the log from here on.
+    fn accept(&mut self, group: Group) -> Result<(), Error> {
+        let run = run_of(&group)?;
+        if self.run.is_none() {
+            let settings = Fields::from([
+                ("groups".to_owned(), Value::from(self.capacity.get())),
+                ("bytes".to_owned(), Value::from(self.capacity.bytes())),
+            ]);
+            run.configure("buffer", settings)?;
+            self.run = Some(run);
+        }
+        let Some(mut group) = group.check_entry()? else { return Ok(()) };
+        group.complete();
+        self.waiting.push_back((group, false));
+        Ok(())
+    }
+
+    /// Admits what there is room for: the small record first, then the group; its place in the log is its place here.
+    fn admit(&mut self, cx: &Context<'_>) {
+        let mut queue = self.queue.lock();
+        while let Some((mut group, waited)) = self.waiting.pop_front() {
+            if !queue.has_room(&group, cx.waker()) {
+                self.waiting.push_front((group, true));
+                self.waiting.iter_mut().for_each(|(_, waited)| *waited = true);
+                return;
+            }
+            let room = queue.room_made().filter(|_| waited);
+            self.room_made = room.or(self.room_made);
+            if group.context.admitted.is_none() {
+                group.context.admitted = admission(&group, room).map(|recorded| recorded.stamp(0));
+            }
+            if let Some(lease) = &mut group.context.lease {
+                lease.arrive(Stage::Buffered);
+            }
+            queue.push(group);
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        let groups = (!self.waiting.is_empty()).then_some(0);
+        Demand::set_since(groups, self.room_made.map(|stamp| (Cause::Room, stamp)))
+    }
+
+    /// Whether polling upstream would only bring more groups that no demand holds back.
+    fn is_flooded(&self) -> bool {
+        let adopted = |group: &Group| group.context.lease.as_ref().is_some_and(anabranch_core::Lease::is_adopted);
+        self.waiting.iter().any(|(group, _)| adopted(group))
+    }
+
+    fn fail(&mut self, error: Error) -> Poll<()> {
+        // What waits is in the log; dropping the input stops what runs.
+        self.waiting.clear();
+        self.input.as_mut().end();
+        self.queue.lock().fail(error);
+        Poll::Ready(())
+    }
+}
+
+fn admission(group: &Group, room: Option<Stamp>) -> Option<Recorded> {
+    let completed = group.context.completed.map(|stamp| (Cause::Completed, stamp));
+    let enablers = completed.into_iter().chain(room.map(|stamp| (Cause::Room, stamp))).collect();
+    let draft = Draft::new(EventKind::Admitted { id: group.id.clone() }, enablers);
+    Some(group.run()?.record(vec![draft], &[]))
+}
+
+impl<S: Stream<Item = Result<Group, Error>>> Future for Feeder<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            self.admit(cx);
+            if self.input.has_ended() && self.waiting.is_empty() {
+                self.queue.lock().close();
+                return Poll::Ready(());
+            }
+            if self.input.has_ended() || self.is_flooded() {
+                return Poll::Pending;
+            }
+            let demand = self.demand();
+            let polled = self.input.as_mut().poll_next(cx);
+            drop(demand);
+            match polled {
+                Poll::Ready(Some(Ok(group))) => {
+                    if let Err(error) = self.accept(group) {
+                        return self.fail(error);
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return self.fail(error),
+                Poll::Ready(None) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

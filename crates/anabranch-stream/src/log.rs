@@ -1,0 +1,83 @@
+//! Groups go into the log as soon as they are complete.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anabranch_core::{Ack, Error, Group, Run};
+use futures::{FutureExt, Stream};
+use pin_project_lite::pin_project;
+
+use crate::upstream::{Upstream, run_of};
+
+/// Groups that may wait for the journal at once; beyond that upstream waits too.
+const MAX_WAITING: usize = 256;
+
+pin_project! {
+    /// Stream for [`log`](crate::RolloutExt::log).
+    #[derive(Debug)]
+    #[must_use = "streams do nothing unless polled"]
+    pub struct Log<S> {
+        #[pin]
+        input: Upstream<S>,
+        run: Run,
+        // Appended, not yet durable; acknowledged in this order.
+        waiting: VecDeque<(Group, Ack)>,
+    }
+}
+
+impl<S> Log<S> {
+    pub(crate) fn new(input: S, run: Run) -> Self {
+        Self { input: Upstream::new(input), run, waiting: VecDeque::new() }
+    }
+}
+
+/// The group with its `Completed` record; nothing if it was excluded.
+fn completed(group: Group, run: &Run) -> Result<Option<(Group, Ack)>, Error> {
+    if !run_of(&group)?.is_same(run) {
+        let message = format!("group {} was leased by another run: give .log the run of .prompts", group.id);
+        return Err(Error::Argument { argument: "run", message });
+    }
+    let Some(mut group) = group.check_entry()? else { return Ok(None) };
+    group.context.logged = true;
+    let ack = group.complete().map_or_else(|| Ack::ready(Ok(())), |recorded| recorded.ack);
+    Ok(Some((group, ack)))
+}
+
+impl<S: Stream<Item = Result<Group, Error>>> Stream for Log<S> {
+    type Item = Result<Group, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut this = self.project();
+        loop {
+            if let Some((_, ack)) = this.waiting.front_mut()
+                && let Poll::Ready(written) = ack.poll_unpin(cx)
+            {
+                let durable = this.waiting.pop_front().map(|(group, _)| group);
+                return match written {
+                    Ok(()) => Poll::Ready(durable.map(Ok)),
+                    Err(error) => this.input.fail(error.into()),
+                };
+            }
+            if this.input.has_ended() || this.waiting.len() >= MAX_WAITING {
+                return if this.waiting.is_empty() { Poll::Ready(None) } else { Poll::Pending };
+            }
+            match this.input.as_mut().poll_next(cx) {
+                Poll::Ready(Some(Ok(group))) => match completed(group, this.run) {
+                    Ok(logged) => this.waiting.extend(logged),
+                    Err(error) => {
+                        this.waiting.clear();
+                        return this.input.fail(error);
+                    }
+                },
+                // An error overtakes what waits for the journal: that is in the log.
+                Poll::Ready(Some(Err(error))) => {
+                    this.waiting.clear();
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Poll::Ready(None) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a reward function sees.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use anabranch_core::{Prompt, Sample};
+
+/// One sample and the prompt it answers, as [`score`](crate::RolloutExt::score) hands them out. Stands for its sample:
+/// `response.tokens`, `response.response()`.
+#[derive(Copy, Clone, Debug)]
+pub struct Response<'a> {
+    /// The prompt, with the other fields of its row (such as the answer).
+    pub prompt: &'a Prompt,
+    /// The sample.
+    pub sample: &'a Sample,
+}
+
+impl Deref for Response<'_> {
+    type Target = Sample;
+
+    fn deref(&self) -> &Sample {
+        self.sample
+    }
+}
+
+/// The same for [`score_async`](crate::RolloutExt::score_async): it owns what it shows.
+#[derive(Clone, Debug)]
+pub struct OwnedResponse {
+    /// The prompt, with the other fields of its row (such as the answer).
+    pub prompt: Arc<Prompt>,
+    /// The sample.
+    pub sample: Sample,
+}
+
+impl Deref for OwnedResponse {
+    type Target = Sample;
+
+    fn deref(&self) -> &Sample {
+        &self.sample
+    }
+}

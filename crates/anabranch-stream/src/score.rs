@@ -1,0 +1,103 @@
+//! Rewards from a plain function.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anabranch_core::{Error, Group, Status};
+use futures::Stream;
+use pin_project_lite::pin_project;
+
+use crate::Response;
+use crate::panics::{caught, handler_error};
+use crate::upstream::Upstream;
+
+pin_project! {
+    /// Stream for [`score`](crate::RolloutExt::score).
+    #[must_use = "streams do nothing unless polled"]
+    pub struct Score<S, F> {
+        #[pin]
+        input: Upstream<S>,
+        score: F,
+    }
+}
+
+impl<S, F> Score<S, F> {
+    pub(crate) fn new(input: S, score: F) -> Self {
+        Self { input: Upstream::new(input), score }
+    }
+}
+
+impl<S: fmt::Debug, F> fmt::Debug for Score<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Score").field("input", &self.input).finish_non_exhaustive()
+    }
+}
+
+/// A reward that comes after the group's record could not be in the log.
+pub(crate) fn refuse_logged(group: &Group) -> Result<(), Error> {
+    if group.context.completed.is_none() {
+        return Ok(());
+    }
+    let message = format!("group {} is already in the log, without its rewards: move .score before .log", group.id);
+    Err(Error::Argument { argument: "score", message })
+}
+
+/// Whether an earlier session completed the group: its rewards are in the log.
+pub(crate) fn is_restored(group: &Group) -> bool {
+    group.context.lease.as_ref().is_some_and(|lease| lease.restored().is_some())
+}
+
+/// Ends a sample that has no reward because its function failed.
+pub(crate) fn abort_unscored(group: &mut Group, index: usize, message: &str) {
+    let sample = &mut group.samples[index];
+    sample.status = Status::Aborted;
+    sample.cause = Some(format!("reward: {message}"));
+}
+
+fn scored<R: Into<f64>>(mut group: Group, score: &mut impl FnMut(Response<'_>) -> R) -> Result<Group, Error> {
+    if is_restored(&group) {
+        return Ok(group);
+    }
+    refuse_logged(&group)?;
+    let run = group.run();
+    for index in 0..group.samples.len() {
+        let response = Response { prompt: &group.prompt, sample: &group.samples[index] };
+        if response.status == Status::Aborted {
+            continue;
+        }
+        match caught(|| score(response).into()) {
+            Ok(reward) => {
+                let sample = &mut group.samples[index];
+                sample.reward = Some(reward);
+                sample.times.scored = run.as_ref().map(anabranch_core::Run::now);
+            }
+            Err(message) => {
+                abort_unscored(&mut group, index, &message);
+                group.complete();
+                return Err(handler_error("score", &group.id, message));
+            }
+        }
+    }
+    Ok(group)
+}
+
+impl<S, F, R> Stream for Score<S, F>
+where
+    S: Stream<Item = Result<Group, Error>>,
+    F: FnMut(Response<'_>) -> R,
+    R: Into<f64>,
+{
+    type Item = Result<Group, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut this = self.project();
+        match this.input.as_mut().poll_next(cx) {
+            Poll::Ready(Some(Ok(group))) => match scored(group, this.score) {
+                Ok(group) => Poll::Ready(Some(Ok(group))),
+                Err(error) => this.input.fail(error),
+            },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Rewards from calls that take time.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anabranch_core::{Error, Group, Prompt, Status};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, Stream, StreamExt};
+use pin_project_lite::pin_project;
+
+use crate::OwnedResponse;
+use crate::panics::{caught, handler_error, message};
+use crate::score::{abort_unscored, is_restored, refuse_logged};
+use crate::upstream::Upstream;
+
+/// Groups that may be scored at once; beyond that upstream waits too.
+const MAX_SCORING: usize = 1024;
+
+pin_project! {
+    /// Stream for [`score_async`](crate::RolloutExt::score_async).
+    #[must_use = "streams do nothing unless polled"]
+    pub struct ScoreAsync<S, F> {
+        #[pin]
+        input: Upstream<S>,
+        score: F,
+        calls: Calls,
+    }
+}
+
+/// The calls of a scorer, and the groups they are for.
+struct Calls {
+    concurrency: usize,
+    retries: u32,
+    timeout: Option<Duration>,
+    next_key: u64,
+    scoring: HashMap<u64, Scoring>,
+    queued: VecDeque<Call>,
+    running: FuturesUnordered<BoxFuture<'static, (Call, Result<f64, Fault>)>>,
+}
+
+/// One sample to be scored.
+#[derive(Copy, Clone)]
+struct Call {
+    key: u64,
+    index: usize,
+    tries: u32,
+}
+
+/// A group some of whose samples have no reward yet.
+struct Scoring {
+    group: Group,
+    prompt: Arc<Prompt>,
+    missing: usize,
+}
+
+enum Fault {
+    Failed(String),
+    Panicked(String),
+}
+
+impl<S, F> ScoreAsync<S, F> {
+    pub(crate) fn new(input: S, score: F) -> Self {
+        let calls = Calls {
+            concurrency: 64,
+            retries: 0,
+            timeout: None,
+            next_key: 0,
+            scoring: HashMap::new(),
+            queued: VecDeque::new(),
+            running: FuturesUnordered::new(),
+        };
+        Self { input: Upstream::new(input), score, calls }
+    }
+
+    /// How many calls may run at once. The default is 64.
+    ///
+    /// # Panics
+    /// Where `calls` is 0.
+    pub fn concurrency(mut self, calls: usize) -> Self {
+        assert!(calls > 0, "concurrency: must be at least 1 call");
+        self.calls.concurrency = calls;
+        self
+    }
+
+    /// How often a call that failed or timed out is made again; past that its sample is aborted. The default is 0.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.calls.retries = retries;
+        self
+    }
+
+    /// How long a call may take. The default does not limit it.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.calls.timeout = Some(timeout);
+        self
+    }
+}
+
+impl Calls {
+    /// Takes a group in; gives it back if there is nothing to score.
+    fn accept(&mut self, group: Group) -> Result<Option<Group>, Error> {
+        if is_restored(&group) {
+            return Ok(Some(group));
+        }
+        refuse_logged(&group)?;
+        let key = self.next_key;
+        self.next_key += 1;
+        let open = group.samples.iter().enumerate().filter(|(_, sample)| sample.status != Status::Aborted);
+        let calls: Vec<Call> = open.map(|(index, _)| Call { key, index, tries: 0 }).collect();
+        if calls.is_empty() {
+            return Ok(Some(group));
+        }
+        let prompt = Arc::new(group.prompt.clone());
+        self.scoring.insert(key, Scoring { group, prompt, missing: calls.len() });
+        self.queued.extend(calls);
+        Ok(None)
+    }
+
+    /// Starts queued calls while more may run.
+    fn start<F, Fut, R, X>(&mut self, score: &mut F) -> Result<(), Error>
+    where
+        F: FnMut(OwnedResponse) -> Fut,
+        Fut: Future<Output = Result<R, X>> + Send + 'static,
+        R: Into<f64>,
+        X: fmt::Display,
+    {
+        while self.running.len() < self.concurrency
+            && let Some(call) = self.queued.pop_front()
+        {
+            let Some(Scoring { group, prompt, .. }) = self.scoring.get(&call.key) else { continue };
+            let response = OwnedResponse { prompt: prompt.clone(), sample: group.samples[call.index].clone() };
+            match caught(|| score(response)) {
+                Ok(reward) => self.running.push(judged(call, reward, self.timeout)),
+                Err(message) => return Err(self.panicked(call, message)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the end of a call; gives its group if it was the last.
+    fn absorb(&mut self, call: Call, result: Result<f64, Fault>) -> Result<Option<Group>, Error> {
+        let Some(scoring) = self.scoring.get_mut(&call.key) else { return Ok(None) };
+        match result {
+            Ok(reward) => {
+                let sample = &mut scoring.group.samples[call.index];
+                sample.reward = Some(reward);
+                sample.times.scored = scoring.group.context.lease.as_ref().map(|lease| lease.run().now());
+            }
+            Err(Fault::Failed(_)) if call.tries < self.retries => {
+                self.queued.push_back(Call { tries: call.tries + 1, ..call });
+                return Ok(None);
+            }
+            Err(Fault::Failed(message)) => abort_unscored(&mut scoring.group, call.index, &message),
+            Err(Fault::Panicked(message)) => return Err(self.panicked(call, message)),
+        }
+        scoring.missing -= 1;
+        let complete = scoring.missing == 0;
+        Ok(if complete { self.scoring.remove(&call.key).map(|scoring| scoring.group) } else { None })
+    }
+
+    /// The group goes into the log, and its panic to the consumer.
+    fn panicked(&mut self, call: Call, message: String) -> Error {
+        let Some(mut scoring) = self.scoring.remove(&call.key) else { return Error::Task(message) };
+        abort_unscored(&mut scoring.group, call.index, &message);
+        scoring.group.complete();
+        handler_error("score_async", &scoring.group.id, message)
+    }
+
+    fn clear(&mut self) {
+        self.scoring.clear();
+        self.queued.clear();
+        self.running.clear();
+    }
+}
+
+fn judged<Fut, R, X>(call: Call, reward: Fut, limit: Option<Duration>) -> BoxFuture<'static, (Call, Result<f64, Fault>)>
+where
+    Fut: Future<Output = Result<R, X>> + Send + 'static,
+    R: Into<f64>,
+    X: fmt::Display,
+{
+    // The conversion is in here so that nothing of the user's types crosses an await.
+    let reward = AssertUnwindSafe(reward.map(|result| result.map(Into::into).map_err(|error| error.to_string())));
+    async move {
+        let in_time = match limit {
+            Some(limit) => tokio::time::timeout(limit, reward.catch_unwind()).await,
+            None => Ok(reward.catch_unwind().await),
+        };
+        let result = match in_time {
+            Ok(Ok(Ok(reward))) => Ok(reward),
+            Ok(Ok(Err(error))) => Err(Fault::Failed(error)),
+            Ok(Err(panic)) => Err(Fault::Panicked(message(panic.as_ref()))),
+            Err(_) => Err(Fault::Failed(format!("no answer within {:?}", limit.unwrap_or_default()))),
+        };
+        (call, result)
+    }
+    .boxed()
+}
+
+impl<S, F, Fut, R, X> Stream for ScoreAsync<S, F>
+where
+    S: Stream<Item = Result<Group, Error>>,
+    F: FnMut(OwnedResponse) -> Fut,
+    Fut: Future<Output = Result<R, X>> + Send + 'static,
+    R: Into<f64>,
+    X: fmt::Display,
+{
+    type Item = Result<Group, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut this = self.project();
+        let calls = this.calls;
+        loop {
+            if let Err(error) = calls.start(this.score) {
+                calls.clear();
+                return this.input.fail(error);
+            }
+            let ended = this.input.has_ended();
+            let polled = if ended || calls.scoring.len() >= MAX_SCORING {
+                Poll::Pending
+            } else {
+                this.input.as_mut().poll_next(cx)
+            };
+            let took = match polled {
+                Poll::Ready(Some(group)) => Some(group.and_then(|group| calls.accept(group))),
+                Poll::Ready(None) => Some(Ok(None)),
+                Poll::Pending => None,
+            };
+            let done = match took {
+                Some(Ok(None)) => continue,
+                Some(done) => done,
+                None => match calls.running.poll_next_unpin(cx) {
+                    Poll::Ready(Some((call, result))) => calls.absorb(call, result),
+                    Poll::Ready(None) if ended => return Poll::Ready(None),
+                    Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+                },
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(group)) => return Poll::Ready(Some(Ok(group))),
+                Err(error) => {
+                    calls.clear();
+                    return this.input.fail(error);
+                }
+            }
+        }
+    }
+}
+
+impl<S: fmt::Debug, F> fmt::Debug for ScoreAsync<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScoreAsync")
+            .field("input", &self.input)
+            .field("scoring", &self.calls.scoring.len())
+            .finish_non_exhaustive()
+    }
+}

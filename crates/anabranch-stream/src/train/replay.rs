@@ -1,0 +1,67 @@
+//! Batches that an earlier session took, trained again from the log.
+
+use anabranch_core::{Batch, Cause, Draft, Error, EventKind, Group, JournalError, Learner, RecordedBatch, Run, Stamp};
+
+use super::Worked;
+use super::trainer::Trainer;
+use crate::Step;
+
+/// The batch as it was taken: same groups, same order, same digest.
+fn recall(run: &Run, recorded: &RecordedBatch) -> Result<Batch, Error> {
+    let groups = recorded.groups.iter().map(|taken| run.payload(&taken.id));
+    let groups = groups.collect::<Result<Vec<Group>, _>>()?;
+    let digests: Vec<_> = groups.iter().map(Group::digest).collect();
+    let digest = Batch::digest_of(groups.iter().map(|group| &group.id).zip(digests));
+    if digest != recorded.digest {
+        return Err(Error::Journal(JournalError::new(format!(
+            "the groups of batch {} (training step {}) have digest {}, recorded {}: restore the run from a backup",
+            recorded.taken,
+            recorded.step,
+            digest.short(),
+            recorded.digest.short()
+        ))));
+    }
+    let gaps: Vec<u64> = recorded.groups.iter().filter_map(|group| group.gap).collect();
+    Ok(Batch {
+        step: recorded.step,
+        taken: recorded.taken,
+        version: recorded.version,
+        gap_mean: (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64),
+        gap_max: gaps.into_iter().max(),
+        groups,
+        digest,
+    })
+}
+
+impl<L: Learner> Trainer<L> {
+    /// Trains on a recorded batch: nothing is published, and the step is recorded only where it was not.
+    pub(super) async fn retrain(mut self: Box<Self>, recorded: RecordedBatch) -> Worked<L> {
+        let (run, began) = (self.run.clone(), self.run.now());
+        let (number, taken, stepped) = (recorded.step, (recorded.taken, recorded.digest), recorded.stepped);
+        let train = move |learner: &mut L| {
+            let batch = recall(&run, &recorded)?;
+            let report = learner.step(&batch)?;
+            Ok((Step::on(&batch), report))
+        };
+        let (mut step, report) = self.blocking(train).await?;
+        step.replayed = true;
+        step.trained = std::time::Duration::from_nanos(self.run.now().saturating_sub(began));
+        let stamp = if let Some(before) = stepped {
+            self.count(&mut step, report, taken);
+            let (weights, equal) = (step.weights, step.weights == before);
+            step.equal = Some(equal);
+            if !equal {
+                tracing::warn!(step = number.0, recorded = %before, now = %weights, "a replayed step differs");
+            }
+            let kind = EventKind::Restepped { step: number, weights, equal };
+            self.run.record(vec![Draft::new(kind, vec![(Cause::Taken, Stamp::earlier(taken.0))])], &[]).stamp(0)
+        } else {
+            self.stepped(&mut step, report, taken).stamp(0)
+        };
+        self.run.clock().free_learner(stamp);
+        if self.published.is_some_and(|(_, at, _)| at == number) {
+            self.capture().await?;
+        }
+        Ok((self, Some(step)))
+    }
+}

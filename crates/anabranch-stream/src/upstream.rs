@@ -1,0 +1,68 @@
+//! The input of an operator.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use anabranch_core::{Error, Group, Run};
+use futures::Stream;
+use pin_project_lite::pin_project;
+
+/// The run of a group.
+///
+/// # Errors
+/// Where the group has no lease: it was cloned on its way, or made by hand.
+pub(crate) fn run_of(group: &Group) -> Result<Run, Error> {
+    let message = || {
+        format!(
+            "{} belongs to no run: pass groups on whole (a clone is data only), or adopt them (`Run::adopt`)",
+            group.id
+        )
+    };
+    group.run().ok_or_else(|| Error::Argument { argument: "group", message: message() })
+}
+
+pin_project! {
+    /// The input of an operator: after its end or its first error it is dropped, which stops whatever it runs, and never
+    /// polled again.
+    #[derive(Debug)]
+    pub(crate) struct Upstream<S> {
+        #[pin]
+        stream: Option<S>,
+    }
+}
+
+impl<S> Upstream<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream: Some(stream) }
+    }
+
+    /// Drops the input.
+    pub(crate) fn end(self: Pin<&mut Self>) {
+        self.project().stream.set(None);
+    }
+
+    /// Whether the input has ended and was dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    /// Ends the stream with an error of the operator's own.
+    pub(crate) fn fail<T>(self: Pin<&mut Self>, error: Error) -> Poll<Option<Result<T, Error>>> {
+        self.end();
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl<S: Stream<Item = Result<T, Error>>, T> Stream for Upstream<S> {
+    type Item = Result<T, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut stream = self.project().stream;
+        let Some(running) = stream.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let item = ready!(running.poll_next(cx));
+        if !matches!(item, Some(Ok(_))) {
+            stream.set(None);
+        }
+        Poll::Ready(item)
+    }
+}
