@@ -76,7 +76,7 @@ impl<'a> Rows<'a> {
 
     pub(crate) fn group_id(&self, row: usize) -> Result<GroupId, SegmentError> {
         let dataset = self.text("dataset", row)?.ok_or_else(|| self.wrong("dataset"))?.into();
-        let number = self.u64("row", row)?.ok_or_else(|| self.wrong("row"))?;
+        let number = self.u64("prompt_row", row)?.ok_or_else(|| self.wrong("prompt_row"))?;
         let prompt = PromptId { dataset, epoch: self.u32("epoch", row)?, row: number };
         Ok(GroupId { prompt, attempt: self.u32("attempt", row)? })
     }

@@ -128,7 +128,8 @@ impl SegmentReader {
     fn completed(&self, id: &GroupId) -> Result<Option<Seq>, SegmentError> {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         while index.segments < self.manifests.len() {
-            let scan = self.scan(index.segments, &GROUPS, &["seq", "dataset", "epoch", "row", "attempt"], None)?;
+            let scan =
+                self.scan(index.segments, &GROUPS, &["seq", "dataset", "epoch", "prompt_row", "attempt"], None)?;
             let path = scan.path.clone();
             for batch in scan.batches {
                 let batch = batch.map_err(SegmentError::parquet(&path))?;
@@ -172,7 +173,10 @@ impl SegmentReader {
                 match groups.get_mut(place) {
                     Some((group, into)) if Some(*group) == seq => into.samples.push(rows.sample(row)?),
                     _ => {
-                        return Err(SegmentError::damaged(&samples_path, "a sample belongs to no group of the segment"));
+                        return Err(SegmentError::damaged(
+                            &samples_path,
+                            "a sample belongs to no group of the segment",
+                        ));
                     }
                 }
             }

@@ -71,10 +71,10 @@ const SEQ: Column = always("seq", U64, "place of the event in the log, dense fro
 const SESSION: Column = always("session", U32, "which opening of the run wrote it, from 0");
 const AT: Column = always("at_ns", U64, "when, in nanoseconds since that session's start");
 const WALL: Column = always("wall", Wall, "when, in wall time (UTC, milliseconds)");
-const GROUP: Column = always("group", Text, "the group's name: `dataset/epoch/row#attempt`");
+const GROUP: Column = always("group_id", Text, "the group's name: `dataset/epoch/row#attempt`");
 const DATASET: Column = always("dataset", Text, "dataset of its prompt");
 const EPOCH: Column = always("epoch", U32, "epoch of its prompt, from 0");
-const ROW: Column = always("row", U64, "row of its prompt in the dataset, from 0, before shuffling");
+const ROW: Column = always("prompt_row", U64, "row of its prompt in the dataset, from 0, before shuffling");
 const ATTEMPT: Column = always("attempt", U32, "which lease of the prompt, from 0");
 
 const fn optional(mut column: Column) -> Column {
@@ -148,8 +148,8 @@ pub static EVENTS: Table = Table {
             "`excluded`: `aborted`, `filtered`, `malformed`, `future_version`, `unknown_version` or `stale`",
         ),
         maybe("filter", Text, "`excluded`, filtered: the filter's name"),
-        maybe("then", Text, "`excluded`: what becomes of the prompt: `drop`, `retry` or `exhausted`"),
-        maybe("retry", Text, "`excluded`, retried: the group that the prompt is leased as next"),
+        maybe("followup", Text, "`excluded`: what becomes of the prompt: `drop`, `retry` or `exhausted`"),
+        maybe("retry_as", Text, "`excluded`, retried: the group that the prompt is leased as next"),
         maybe("gap", U64, "`excluded`, stale: its version gap"),
         maybe("dequeued_ns", U64, "`excluded`: when it left the buffer, in nanoseconds since the session's start"),
         maybe("step", U64, "training step: of a batch, a step, a checkpoint, or of the weights published"),
@@ -182,7 +182,7 @@ pub static EVENTS: Table = Table {
         maybe("library", Text, "`run_opened`, `run_resumed`: version of the library"),
         maybe("format", U32, "`run_opened`: version of the event format"),
         maybe("lost", U64, "`run_resumed`: acknowledged events that a power loss took"),
-        maybe("left", List(&Text), "`run_closed`: groups left in the buffer or in a partial batch"),
+        maybe("left_open", List(&Text), "`run_closed`: groups left in the buffer or in a partial batch"),
         always("raw", Bytes, "the event itself, exact to the bit (postcard encoding of the event format)"),
     ],
 };

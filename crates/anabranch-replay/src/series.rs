@@ -95,7 +95,9 @@ mod tests {
     fn a_series_sums_up_what_it_was_given() {
         let mut series = Series::default();
         assert_eq!((series.mean(), series.max()), (None, None));
-        [Some(0), Some(3), Some(0), None, Some(1)].into_iter().for_each(|value| series.add(value));
+        for value in [Some(0), Some(3), Some(0), None, Some(1)] {
+            series.add(value);
+        }
         assert_eq!((series.count(), series.unknown, series.mean(), series.max()), (4, 1, Some(1.0), Some(3)));
         assert_eq!(series.histogram, BTreeMap::from([(0, 2), (1, 1), (3, 1)]));
     }

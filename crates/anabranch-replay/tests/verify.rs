@@ -5,7 +5,8 @@ mod scripted;
 use std::sync::Arc;
 
 use anabranch_core::{
-    Digest, Event, EventKind, Fields, MemoryJournal, Past, Reason, Run, Seq, Then, TrainingStep, Version,
+    Digest, Event, EventKind, Fields, GroupId, MemoryJournal, Past, Reason, Run, Seq, TakenGroup, Then, TrainingStep,
+    Version,
 };
 use anabranch_replay::{Violation, resume, verify};
 use scripted::{HandClock, Script};
@@ -68,7 +69,7 @@ fn renumber(log: &mut [Event]) {
     log.iter_mut().zip(0..).for_each(|(event, seq)| event.seq = Seq(seq));
 }
 
-fn taken(log: &mut [Event], index: usize) -> &mut Vec<anabranch_core::TakenGroup> {
+fn taken(log: &mut [Event], index: usize) -> &mut Vec<TakenGroup> {
     match &mut log[index].kind {
         EventKind::BatchTaken { groups, .. } => groups,
         other => panic!("{} is no batch", other.name()),
@@ -85,8 +86,9 @@ fn a_sound_log_is_sound_and_has_everything_in_it() {
         assert!(balance.excluded.get(reason).is_some_and(|&count| count > 2), "{balance:?}");
     }
     assert!(balance.consumed > 40 && balance.in_flight > 0 && balance.buffered + balance.waiting > 0, "{balance:?}");
-    assert!(positions(&log, |kind| matches!(kind, EventKind::Excluded { then: Then::Retry(_), .. })).len() > 3);
-    assert!(positions(&log, |kind| matches!(kind, EventKind::Reissued { .. })).len() > 3);
+    let count = |is: fn(&EventKind) -> bool| positions(&log, is).len();
+    assert!(count(|kind| matches!(kind, EventKind::Excluded { then: Then::Retry(_), .. })) > 3);
+    assert!(count(|kind| matches!(kind, EventKind::Reissued { .. })) > 3);
     assert_eq!(report.limits.max_staleness, Some(scripted::LIMIT));
     assert!(report.to_string().starts_with("sound: "), "{report}");
 }
@@ -134,7 +136,7 @@ fn a_record_about_a_group_that_is_dropped_and_covered_up_is_missed() {
 fn two_admissions_swapped_are_caught() {
     let sound = log();
     let admitted = positions(&sound, |kind| matches!(kind, EventKind::Admitted { .. }));
-    let settled = |id: &anabranch_core::GroupId| {
+    let settled = |id: &GroupId| {
         sound.iter().any(|event| match &event.kind {
             EventKind::BatchTaken { groups, .. } => groups.iter().any(|group| group.id == *id),
             EventKind::Excluded { id: excluded, .. } => excluded == id,
@@ -168,9 +170,8 @@ fn the_names_alone_of_two_admissions_swapped_are_caught_by_their_links() {
     let mut log = log();
     let admitted = positions(&log, |kind| matches!(kind, EventKind::Admitted { .. }));
     // Both groups were complete before either was admitted.
-    let completed = |id: &anabranch_core::GroupId| {
-        position(&log, |kind| matches!(kind, EventKind::Completed { id: found, .. } if found == id))
-    };
+    let completed =
+        |id: &GroupId| position(&log, |kind| matches!(kind, EventKind::Completed { id: found, .. } if found == id));
     let both = admitted.windows(2).find(|pair| completed(log[pair[1]].kind.group().unwrap()) < pair[0]);
     let &[a, b] = both.expect("groups waited for room") else { unreachable!() };
     let kind = log[a].kind.clone();
@@ -269,7 +270,7 @@ fn leases_are_settled_once() {
 fn batches_keep_their_laws() {
     let sound = log();
     let batches = positions(&sound, |kind| matches!(kind, EventKind::BatchTaken { .. }));
-    let mutate = |change: &dyn Fn(&mut Vec<anabranch_core::TakenGroup>)| {
+    let mutate = |change: &dyn Fn(&mut Vec<TakenGroup>)| {
         let mut log = sound.clone();
         change(taken(&mut log, batches[5]));
         log
