@@ -1,0 +1,177 @@
+//! The layout of a payload: a description, then one array per column.
+//!
+//! ```text
+//! u32        length of the description, little-endian
+//! postcard   description: ids, fields, and per sample its lengths, spans, reward, status, cause and times
+//! u32 ..     the prompt's tokens
+//! u32 ..     each sample's tokens, without the prompt's where they begin with those
+//! f32 ..     each sample's log-probs
+//! f32 ..     each sample's truncated log-probs, where it has them
+//! u8 ..      each sample's loss mask, 0 or 1
+//! ```
+//! Arrays are little-endian, so that they are copied whole, never token by token. NaN keeps its bits.
+
+use std::borrow::Cow;
+
+use anabranch_core::{Context, Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, Status, VersionSpan};
+use bytemuck::Pod;
+use serde::{Deserialize, Serialize};
+
+use super::{Fault, whole};
+
+#[derive(Serialize, Deserialize)]
+struct Description<'a> {
+    id: Cow<'a, GroupId>,
+    prompt: Cow<'a, PromptId>,
+    prompt_tokens: u32,
+    fields: Cow<'a, Fields>,
+    expected: u32,
+    extra: Cow<'a, Fields>,
+    samples: Vec<SampleDescription<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SampleDescription<'a> {
+    /// Whether its tokens begin with the prompt's, which are then not stored again.
+    prompted: bool,
+    /// How many tokens are stored.
+    tokens: u32,
+    prompt_len: u32,
+    logprobs: u32,
+    truncated_logprobs: Option<u32>,
+    loss_mask: u32,
+    spans: Cow<'a, [VersionSpan]>,
+    reward: Option<f64>,
+    status: Status,
+    cause: Option<Cow<'a, str>>,
+    times: SampleTimes,
+}
+
+/// About how many bytes the payload of `group` takes.
+pub(super) fn size_hint(group: &Group) -> usize {
+    let sample = |sample: &Sample| 96 + 5 * sample.response().len() + 8 * sample.logprobs.len();
+    256 + 4 * group.prompt.tokens.len() + group.samples.iter().map(sample).sum::<usize>()
+}
+
+/// Appends the payload of `group`.
+pub(super) fn write(group: &Group, out: &mut Vec<u8>) -> Result<(), postcard::Error> {
+    let Group { id, prompt, expected, samples, extra, context: _ } = group;
+    let own = |sample: &'_ Sample| if sample.tokens.starts_with(&prompt.tokens) { prompt.tokens.len() } else { 0 };
+    let description = Description {
+        id: Cow::Borrowed(id),
+        prompt: Cow::Borrowed(&prompt.id),
+        prompt_tokens: prompt.tokens.len() as u32,
+        fields: Cow::Borrowed(&prompt.fields),
+        expected: *expected,
+        extra: Cow::Borrowed(extra),
+        samples: samples
+            .iter()
+            .map(|sample| SampleDescription {
+                prompted: own(sample) > 0,
+                tokens: (sample.tokens.len() - own(sample)) as u32,
+                prompt_len: sample.prompt_len,
+                logprobs: sample.logprobs.len() as u32,
+                truncated_logprobs: sample.truncated_logprobs.as_ref().map(|logprobs| logprobs.len() as u32),
+                loss_mask: sample.loss_mask.len() as u32,
+                spans: Cow::Borrowed(&sample.spans),
+                reward: sample.reward,
+                status: sample.status,
+                cause: sample.cause.as_deref().map(Cow::Borrowed),
+                times: sample.times,
+            })
+            .collect(),
+    };
+    let description = postcard::to_stdvec(&description)?;
+    out.extend_from_slice(&(description.len() as u32).to_le_bytes());
+    out.extend_from_slice(&description);
+    put(&prompt.tokens, out);
+    samples.iter().for_each(|sample| put(&sample.tokens[own(sample)..], out));
+    samples.iter().for_each(|sample| put(&sample.logprobs, out));
+    samples.iter().filter_map(|sample| sample.truncated_logprobs.as_ref()).for_each(|logprobs| put(logprobs, out));
+    samples.iter().for_each(|sample| out.extend_from_slice(bytemuck::cast_slice(&sample.loss_mask)));
+    Ok(())
+}
+
+/// Reads what [`write`] wrote.
+pub(super) fn read(body: &[u8]) -> Result<Group, Fault> {
+    let mut rest = body;
+    let length = rest.split_off(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let description = length.and_then(|length| rest.split_off(..length as usize)).ok_or_else(cut)?;
+    let Description { id, prompt, prompt_tokens, fields, expected, extra, samples } = whole(description)?;
+    let prompt =
+        Prompt { id: prompt.into_owned(), tokens: take(prompt_tokens, &mut rest)?, fields: fields.into_owned() };
+    let mut read = Vec::with_capacity(samples.len());
+    for sample in &samples {
+        let mut tokens = if sample.prompted { prompt.tokens.clone() } else { Vec::new() };
+        tokens.append(&mut take(sample.tokens, &mut rest)?);
+        read.push(Sample {
+            tokens,
+            prompt_len: sample.prompt_len,
+            loss_mask: Vec::new(),
+            logprobs: Vec::new(),
+            truncated_logprobs: None,
+            spans: sample.spans.to_vec(),
+            reward: sample.reward,
+            status: sample.status,
+            cause: sample.cause.as_deref().map(str::to_owned),
+            times: sample.times,
+        });
+    }
+    for (sample, described) in read.iter_mut().zip(&samples) {
+        sample.logprobs = take(described.logprobs, &mut rest)?;
+    }
+    for (sample, described) in read.iter_mut().zip(&samples) {
+        sample.truncated_logprobs = described.truncated_logprobs.map(|count| take(count, &mut rest)).transpose()?;
+    }
+    for (sample, described) in read.iter_mut().zip(&samples) {
+        let mask = rest.split_off(..described.loss_mask as usize).ok_or_else(cut)?;
+        sample.loss_mask = bytemuck::checked::try_cast_slice(mask)
+            .map_err(|_| Fault::damaged("a loss mask is neither 0 nor 1"))?
+            .to_vec();
+    }
+    if !rest.is_empty() {
+        return Err(Fault::damaged(format!("{} bytes too many", rest.len())));
+    }
+    let (id, extra) = (id.into_owned(), extra.into_owned());
+    Ok(Group { id, prompt, expected, samples: read, extra, context: Context::default() })
+}
+
+fn cut() -> Fault {
+    Fault::damaged("it ends too early")
+}
+
+/// A number of four bytes that is stored little-endian.
+trait Word: Pod {
+    /// The same bytes in the other order.
+    fn swapped(self) -> Self;
+}
+
+impl Word for u32 {
+    fn swapped(self) -> Self {
+        self.swap_bytes()
+    }
+}
+
+impl Word for f32 {
+    fn swapped(self) -> Self {
+        Self::from_bits(self.to_bits().swap_bytes())
+    }
+}
+
+fn put<T: Word>(words: &[T], out: &mut Vec<u8>) {
+    if cfg!(target_endian = "little") {
+        out.extend_from_slice(bytemuck::cast_slice(words));
+    } else {
+        out.extend(words.iter().flat_map(|word| bytemuck::bytes_of(&word.swapped()).to_vec()));
+    }
+}
+
+fn take<T: Word>(count: u32, rest: &mut &[u8]) -> Result<Vec<T>, Fault> {
+    let bytes = rest.split_off(..count as usize * size_of::<T>()).ok_or_else(cut)?;
+    let mut words = vec![T::zeroed(); count as usize];
+    bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
+    if cfg!(target_endian = "big") {
+        words.iter_mut().for_each(|word| *word = word.swapped());
+    }
+    Ok(words)
+}

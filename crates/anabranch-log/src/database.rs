@@ -1,0 +1,241 @@
+//! The database of a run: its column families, and reading from them.
+
+use std::path::{Path, PathBuf};
+
+use anabranch_core::{Event, EventKind, Group, GroupId, Seq};
+use rocksdb::{
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, LogLevel, Options,
+    ReadOptions, WriteBatch, WriteOptions,
+};
+
+use crate::codec::{self, Fault, Heads};
+use crate::{ReadError, Segment, keys};
+
+/// Payloads from this size on go to blob files, which compactions do not rewrite.
+const MIN_BLOB: u64 = 1024;
+
+/// An open database.
+pub(crate) struct Database {
+    path: PathBuf,
+    db: DB,
+}
+
+impl Database {
+    /// Whether there is a database at `path`.
+    pub(crate) fn exists(path: &Path) -> bool {
+        path.join("CURRENT").exists()
+    }
+
+    /// Opens the database at `path` for its one writer.
+    pub(crate) fn write(path: &Path, create: bool) -> Result<Self, ReadError> {
+        let mut options = options();
+        options.create_if_missing(create);
+        options.create_missing_column_families(create);
+        let db = DB::open_cf_descriptors(&options, path, families()).map_err(|error| database(path, &error))?;
+        Ok(Self { path: path.to_owned(), db })
+    }
+
+    /// Opens the database at `path` without changing anything in it.
+    pub(crate) fn read(path: &Path) -> Result<Self, ReadError> {
+        let db = DB::open_cf_descriptors_read_only(&options(), path, families(), false)
+            .map_err(|error| database(path, &error))?;
+        Ok(Self { path: path.to_owned(), db })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Commits a batch; with `sync` it survives a power loss when this returns.
+    pub(crate) fn commit(&self, batch: WriteBatch, sync: bool) -> Result<(), rocksdb::Error> {
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        self.db.write_opt(batch, &options)
+    }
+
+    /// Syncs every commit that has returned.
+    pub(crate) fn sync(&self) -> Result<(), rocksdb::Error> {
+        self.db.flush_wal(true)
+    }
+
+    pub(crate) fn put_event(&self, batch: &mut WriteBatch, key: &[u8], value: &[u8]) {
+        batch.put_cf(self.family(keys::EVENTS), key, value);
+    }
+
+    pub(crate) fn put_group(&self, batch: &mut WriteBatch, key: &[u8], value: &[u8]) {
+        batch.put_cf(self.family(keys::GROUPS), key, value);
+    }
+
+    pub(crate) fn put_heads(&self, batch: &mut WriteBatch, heads: Heads) {
+        batch.put_cf(self.family(keys::STATE), keys::HEADS, codec::encode_heads(keys::HEADS, heads));
+    }
+
+    /// What was derived from the events; zero where nothing was ever committed.
+    pub(crate) fn heads(&self) -> Result<Heads, ReadError> {
+        let value = self.get(keys::STATE, keys::HEADS)?;
+        value.map_or(Ok(Heads::default()), |value| {
+            codec::decode_heads(keys::HEADS, &value).map_err(|fault| self.fault("the record of its heads", fault))
+        })
+    }
+
+    /// The payload of a completed group.
+    pub(crate) fn group(&self, id: &GroupId) -> Result<Group, ReadError> {
+        self.payload(id, codec::decode_group)
+    }
+
+    /// Whether the payload of a completed group is there and undamaged.
+    pub(crate) fn check_group(&self, id: &GroupId) -> Result<(), ReadError> {
+        self.payload(id, |key, value| codec::check(key, value))
+    }
+
+    fn payload<T>(&self, id: &GroupId, read: impl FnOnce(&[u8], &[u8]) -> Result<T, Fault>) -> Result<T, ReadError> {
+        let (key, what) = (keys::group(id), format!("the payload of group {id}"));
+        match self.get(keys::GROUPS, &key)? {
+            Some(value) => read(&key, &value).map_err(|fault| self.fault(&what, fault)),
+            None => Err(ReadError::Missing { what, path: self.path.clone() }),
+        }
+    }
+
+    /// The names of all groups that have a payload.
+    pub(crate) fn group_ids(&self) -> impl Iterator<Item = Result<GroupId, ReadError>> + '_ {
+        let mut rows = self.rows(keys::GROUPS, &[]);
+        std::iter::from_fn(move || {
+            if !rows.valid() {
+                return rows.status().err().map(|error| Err(database(&self.path, &error)));
+            }
+            let id = rows.key().and_then(keys::group_id);
+            rows.next();
+            Some(id.ok_or_else(|| self.fault("a key of its groups", Fault::Damaged("it names no group".to_owned()))))
+        })
+    }
+
+    /// The events from `first` on, dense; the first gap is an error, and the last thing given.
+    pub(crate) fn events(&self, first: Seq) -> Events<'_> {
+        let rows = self.rows(keys::EVENTS, &keys::event(first));
+        Events { database: self, rows, next: first, ended: false }
+    }
+
+    /// The events from `first` up to, but without, `end`, and the payloads of those that complete a group: at most
+    /// `groups` of these. Nothing where there are none.
+    pub(crate) fn segment(&self, first: Seq, end: Seq, groups: usize) -> Result<Option<Segment>, ReadError> {
+        let mut segment = Segment { first, last: first, events: Vec::new(), groups: Vec::new() };
+        let mut events = self.events(first);
+        while segment.groups.len() < groups && events.next < end {
+            let Some(event) = events.next().transpose()? else { break };
+            if let EventKind::Completed { id, .. } = &event.kind {
+                segment.groups.push(self.group(id)?);
+            }
+            segment.last = event.seq;
+            segment.events.push(event);
+        }
+        Ok((!segment.events.is_empty()).then_some(segment))
+    }
+
+    fn get(&self, family: &str, key: &[u8]) -> Result<Option<rocksdb::DBPinnableSlice<'_>>, ReadError> {
+        self.db.get_pinned_cf(self.family(family), key).map_err(|error| database(&self.path, &error))
+    }
+
+    fn rows(&self, family: &str, from: &[u8]) -> DBRawIterator<'_> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        let mut rows = self.db.raw_iterator_cf_opt(self.family(family), options);
+        rows.seek(from);
+        rows
+    }
+
+    fn family(&self, name: &str) -> &ColumnFamily {
+        self.db.cf_handle(name).expect("every family was opened with the database")
+    }
+
+    fn fault(&self, what: &str, fault: Fault) -> ReadError {
+        let (what, path) = (what.to_owned(), self.path.clone());
+        match fault {
+            Fault::Damaged(problem) => ReadError::Damaged { what, path, problem },
+            Fault::Newer(found) => ReadError::Newer { what, path, found, known: u32::from(codec::FORMAT) },
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.db.cancel_all_background_work(true);
+    }
+}
+
+/// Iterator over events: see [`ReadLog::events`](crate::ReadLog::events).
+pub struct Events<'a> {
+    database: &'a Database,
+    rows: DBRawIterator<'a>,
+    next: Seq,
+    ended: bool,
+}
+
+impl Events<'_> {
+    fn read(&mut self) -> Result<Option<Event>, ReadError> {
+        if !self.rows.valid() {
+            return self.rows.status().map(|()| None).map_err(|error| database(&self.database.path, &error));
+        }
+        let (Some(key), Some(value)) = (self.rows.key(), self.rows.value()) else { return Ok(None) };
+        let expected = self.next;
+        let what = |seq: Seq| format!("event {seq}");
+        let seq = keys::event_seq(key).unwrap_or(expected);
+        let event = codec::decode_event(key, value).map_err(|fault| self.database.fault(&what(seq), fault))?;
+        if seq != expected || event.seq != expected {
+            let problem = format!("it is missing, the next is {seq}");
+            return Err(self.database.fault(&what(expected), Fault::Damaged(problem)));
+        }
+        self.next = Seq(expected.0 + 1);
+        self.rows.next();
+        Ok(Some(event))
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<Event, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let event = self.read().transpose();
+        self.ended = !matches!(event, Some(Ok(_)));
+        event
+    }
+}
+
+fn database(path: &Path, error: &rocksdb::Error) -> ReadError {
+    ReadError::Database { path: path.to_owned(), problem: error.to_string() }
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    // A torn last record is a commit that was never acknowledged; anything else that is damaged is refused.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_track_and_verify_wals_in_manifest(true);
+    // All families reach the disk together, so that no flush can tear a commit apart.
+    options.set_atomic_flush(true);
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(3);
+    options.set_max_open_files(256);
+    options
+}
+
+fn families() -> Vec<ColumnFamilyDescriptor> {
+    let family = |buffer: usize| {
+        let mut options = Options::default();
+        options.set_write_buffer_size(buffer);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options
+    };
+    let mut groups = family(32 << 20);
+    groups.set_enable_blob_files(true);
+    groups.set_min_blob_size(MIN_BLOB);
+    groups.set_blob_compression_type(DBCompressionType::Lz4);
+    // The library's own default family stays empty.
+    vec![
+        ColumnFamilyDescriptor::new("default", family(1 << 20)),
+        ColumnFamilyDescriptor::new(keys::EVENTS, family(8 << 20)),
+        ColumnFamilyDescriptor::new(keys::GROUPS, groups),
+        ColumnFamilyDescriptor::new(keys::STATE, family(1 << 20)),
+    ]
+}

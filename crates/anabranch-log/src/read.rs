@@ -1,0 +1,157 @@
+//! Reading a run's directory after its writer has gone, without changing a byte of it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anabranch_core::{Digest, Event, EventKind, Group, GroupId, Past, Seq};
+
+use crate::checkpoint::Checkpoints;
+use crate::codec::Heads;
+use crate::database::{Database, Events};
+use crate::lock::RunLock;
+use crate::{OpenError, ReadError, Segment, layout, recover};
+
+/// The log of a run that no writer has open, for audits and exports.
+pub struct ReadLog {
+    run: PathBuf,
+    database: Database,
+    lost: u64,
+    _lock: Option<RunLock>,
+}
+
+/// What [`ReadLog::check`] counted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Events in the log.
+    pub events: u64,
+    /// `Completed` records among them.
+    pub completed: u64,
+    /// Payloads.
+    pub payloads: u64,
+}
+
+impl ReadLog {
+    /// Opens the run in the directory `path` for reading; several readers may.
+    ///
+    /// # Errors
+    /// Where there is no run, a writer has it open, or what it holds is damaged: see [`OpenError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(path.as_ref(), false)
+    }
+
+    /// The same, but takes the log as it is where `HEAD`, which says how far it must reach, is missing or damaged.
+    ///
+    /// # Errors
+    /// The others of [`open`](Self::open).
+    pub fn open_without_head(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(path.as_ref(), true)
+    }
+
+    fn open_with(run: &Path, accept_missing_head: bool) -> Result<Self, OpenError> {
+        let log = layout::log(run);
+        let lock = if run.is_dir() { RunLock::read(run, layout::segments(run))? } else { None };
+        let head = recover::head(run, Database::exists(&log), accept_missing_head)?;
+        if !Database::exists(&log) && head.is_none_or(|head| head.acked == 0) {
+            return Err(OpenError::NoRun { path: run.to_owned(), missing: "log".into() });
+        }
+        let database = Database::read(&log)?;
+        let lost = recover::lost(run, head, database.heads()?.next)?;
+        Ok(Self { run: run.to_owned(), database, lost, _lock: lock })
+    }
+
+    /// The run's directory.
+    pub fn path(&self) -> &Path {
+        &self.run
+    }
+
+    /// Acknowledged events that a power loss took since the last session.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// All events, in order. The first that is missing or damaged is an error, and the last thing given.
+    pub fn events(&self) -> Events<'_> {
+        self.events_from(Seq(0))
+    }
+
+    /// The events from `first` on, as [`events`](Self::events) gives them.
+    pub fn events_from(&self, first: Seq) -> Events<'_> {
+        self.database.events(first)
+    }
+
+    /// The payload of a completed group. Its context is empty.
+    ///
+    /// # Errors
+    /// Where it is not there, or damaged.
+    pub fn payload(&self, id: &GroupId) -> Result<Group, ReadError> {
+        self.database.group(id)
+    }
+
+    /// Everything after event `sealed_through` with its payloads, as the sealer of a running log gets it.
+    pub fn segments(&self, sealed_through: Option<Seq>) -> impl Iterator<Item = Result<Segment, ReadError>> + '_ {
+        let mut next = Some(sealed_through.map_or(Seq(0), |seq| Seq(seq.0 + 1)));
+        std::iter::from_fn(move || {
+            let first = next.take()?;
+            let segment = self.database.segment(first, Seq(u64::MAX), 256).transpose()?;
+            next = segment.as_ref().ok().map(|segment| Seq(segment.last.0 + 1));
+            Some(segment)
+        })
+    }
+
+    /// What the log says of its sessions, as the next opening will see it.
+    ///
+    /// # Errors
+    /// Where the log is damaged or contradicts itself.
+    pub fn past(&self) -> Result<Past, OpenError> {
+        let (mut past, _) = recover::fold(&self.database)?;
+        past.lost = self.lost;
+        let directory = layout::checkpoints(&self.run);
+        let checkpoints = Checkpoints::new(directory.clone(), 1).list();
+        let checkpoints = checkpoints.map_err(OpenError::file("reading", &directory))?;
+        past.checkpoints = checkpoints.into_iter().map(|found| found.checkpoint).collect();
+        Ok(past)
+    }
+
+    /// Reads everything: each event, each payload, and whether they agree with each other and with the heads.
+    ///
+    /// # Errors
+    /// The first damage met.
+    pub fn check(&self) -> Result<Counts, ReadError> {
+        let damaged = |what: String, problem: String| {
+            Err(ReadError::Damaged { what, path: self.database.path().to_owned(), problem })
+        };
+        let mut counted = Heads::default();
+        let mut digests: HashMap<GroupId, Digest> = HashMap::new();
+        for event in self.events() {
+            let event: Event = event?;
+            recover::count(&mut counted, &event);
+            if let EventKind::Completed { id, payload, .. } = event.kind {
+                digests.insert(id, payload);
+            }
+        }
+        recover::check_heads(&self.database, counted)?;
+        for (id, digest) in &digests {
+            let group = self.payload(id)?;
+            if group.digest() != *digest || group.id != *id {
+                let problem = format!("its digest is {}, recorded {digest}", group.digest());
+                return damaged(format!("the payload of group {id}"), problem);
+            }
+        }
+        let mut payloads = 0;
+        for id in self.database.group_ids() {
+            let id = id?;
+            payloads += 1;
+            if !digests.contains_key(&id) {
+                return damaged(format!("the payload of group {id}"), "no event completes it".to_owned());
+            }
+        }
+        Ok(Counts { events: counted.next, completed: counted.completed, payloads })
+    }
+}
+
+impl fmt::Debug for ReadLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadLog").field("run", &self.run).field("lost", &self.lost).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,327 @@
+//! The writer: appends are queued in order, one thread commits all that is ready as one batch, then acknowledges.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anabranch_core::{Ack, BoxError, Cursor, Event, EventKind, Group, GroupId, Journal, JournalError, Seq};
+use futures::channel::oneshot;
+use parking_lot::{Condvar, Mutex, RwLock};
+use rocksdb::WriteBatch;
+
+use crate::checkpoint::Checkpoints;
+use crate::codec::{self, Heads};
+use crate::database::Database;
+use crate::head::HeadFile;
+use crate::seal::Seals;
+use crate::{Durability, ReadError, SealError, Segment, keys};
+
+/// The journal of a run on disk.
+///
+/// [`append`](Journal::append) encodes and queues; it never waits for the disk. The queue has no bound of its own,
+/// since every operator that completes a group waits for its acknowledgement before it passes the group on: it holds at
+/// most the payloads of the groups that the pipeline allows outside the buffer.
+pub(crate) struct Store {
+    run: PathBuf,
+    durability: Durability,
+    database: RwLock<Option<Database>>,
+    queue: Mutex<Queue>,
+    queued: Condvar,
+    progress: Mutex<Progress>,
+    progressed: Condvar,
+    checkpoints: Checkpoints,
+    pub(crate) seals: Seals,
+}
+
+/// What waits for the writer.
+struct Queue {
+    batch: WriteBatch,
+    acks: Vec<oneshot::Sender<Result<(), JournalError>>>,
+    heads: Heads,
+    /// Why nothing is accepted any more.
+    refusal: Option<JournalError>,
+    /// Whether the writer ends once the queue is empty.
+    closing: bool,
+}
+
+/// How many events are committed, and how many of these survive a power loss.
+struct Progress {
+    written: u64,
+    synced: u64,
+    failure: Option<JournalError>,
+}
+
+impl Store {
+    pub(crate) fn new(
+        run: &Path,
+        durability: Durability,
+        database: Database,
+        heads: Heads,
+        checkpoints: Checkpoints,
+    ) -> Self {
+        let queue = Queue { batch: WriteBatch::default(), acks: Vec::new(), heads, refusal: None, closing: false };
+        // Opening a database moves what its write-ahead log held into synced files.
+        let progress = Progress { written: heads.next, synced: heads.next, failure: None };
+        Self {
+            run: run.to_owned(),
+            durability,
+            database: RwLock::new(Some(database)),
+            queue: Mutex::new(queue),
+            queued: Condvar::new(),
+            progress: Mutex::new(progress),
+            progressed: Condvar::new(),
+            checkpoints,
+            seals: Seals::default(),
+        }
+    }
+
+    /// How many events were appended.
+    pub(crate) fn appended(&self) -> u64 {
+        self.queue.lock().heads.next
+    }
+
+    /// How many events are committed.
+    pub(crate) fn written(&self) -> u64 {
+        self.progress.lock().written
+    }
+
+    /// Waits until the first `end` events are committed.
+    pub(crate) fn wait_written(&self, end: u64) -> Result<(), JournalError> {
+        let mut progress = self.progress.lock();
+        while progress.written < end {
+            if let Some(failure) = &progress.failure {
+                return Err(failure.clone());
+            }
+            self.progressed.wait(&mut progress);
+        }
+        Ok(())
+    }
+
+    /// Waits until the first `end` events survive a power loss.
+    pub(crate) fn sync(&self, end: u64) -> Result<(), JournalError> {
+        self.wait_written(end)?;
+        let written = {
+            let progress = self.progress.lock();
+            if let Some(failure) = &progress.failure {
+                return Err(failure.clone());
+            }
+            if progress.synced >= end {
+                return Ok(());
+            }
+            progress.written
+        };
+        let synced = self.with_database(Database::sync)?;
+        if let Err(error) = synced {
+            return Err(self.poison("syncing", &error));
+        }
+        let mut progress = self.progress.lock();
+        progress.synced = progress.synced.max(written);
+        Ok(())
+    }
+
+    /// A part of what is committed, for sealing: at most `groups` groups, and nothing from event `end` on.
+    pub(crate) fn segment(&self, first: u64, end: u64, groups: usize) -> Result<Option<Segment>, SealError> {
+        Ok(self.with_database(|database| database.segment(Seq(first), Seq(end), groups))??)
+    }
+
+    /// The writer's loop: ends when the store is closing and the queue is empty, or after a failure.
+    pub(crate) fn write_until_closed(&self, head: &HeadFile) {
+        let mut sealable = self.queue.lock().heads.completed;
+        loop {
+            let (batch, acks, heads) = {
+                let mut queue = self.queue.lock();
+                while queue.acks.is_empty() && !queue.closing {
+                    self.queued.wait(&mut queue);
+                }
+                if queue.acks.is_empty() {
+                    return;
+                }
+                (std::mem::take(&mut queue.batch), std::mem::take(&mut queue.acks), queue.heads)
+            };
+            let result = self.commit(batch, heads, head).map_err(|problem| self.poison("writing", &problem));
+            let failed = result.is_err();
+            acks.into_iter().for_each(|ack| drop(ack.send(result.clone())));
+            if failed {
+                return;
+            }
+            self.seals.completed(heads.completed - sealable);
+            sealable = heads.completed;
+        }
+    }
+
+    /// Commits a batch and says so in HEAD.
+    fn commit(&self, mut batch: WriteBatch, heads: Heads, head: &HeadFile) -> Result<(), String> {
+        let sync = self.durability == Durability::Sync;
+        let committed = self.with_database(|database| {
+            database.put_heads(&mut batch, heads);
+            database.commit(batch, sync)
+        });
+        committed.map_err(|error| error.message)?.map_err(|error| error.to_string())?;
+        let unsynced = {
+            let mut progress = self.progress.lock();
+            progress.written = heads.next;
+            if sync {
+                progress.synced = heads.next;
+            }
+            self.progressed.notify_all();
+            progress.written - progress.synced
+        };
+        head.write(heads.next, unsynced).map_err(|error| format!("{}: {error}", head.path().display()))
+    }
+
+    /// Refuses everything from now on, what is queued included: after an error nobody knows what reached the disk.
+    fn poison(&self, doing: &str, problem: &dyn fmt::Display) -> JournalError {
+        let failure = JournalError::new(format!(
+            "{doing} the log in {} failed: {problem}; nothing more is accepted: mend the disk (is it full?) and open the \
+             run again, it resumes from what was acknowledged",
+            self.run.display()
+        ));
+        let acks = {
+            let mut queue = self.queue.lock();
+            let refusal = failure.clone();
+            queue.refusal = Some(refusal);
+            queue.batch = WriteBatch::default();
+            std::mem::take(&mut queue.acks)
+        };
+        let failure = self.progress.lock().failure.get_or_insert(failure).clone();
+        self.progressed.notify_all();
+        acks.into_iter().for_each(|ack| drop(ack.send(Err(failure.clone()))));
+        tracing::error!(error = %failure, "the log is poisoned");
+        failure
+    }
+
+    /// Refuses new appends; what is queued is still written.
+    pub(crate) fn stop_accepting(&self) {
+        let mut queue = self.queue.lock();
+        queue.closing = true;
+        queue.refusal.get_or_insert_with(|| closed(&self.run));
+        self.queued.notify_all();
+    }
+
+    /// The failure that poisoned the log, if one did.
+    pub(crate) fn failure(&self) -> Option<JournalError> {
+        self.progress.lock().failure.clone()
+    }
+
+    /// Closes the database, so that the directory can be opened again. Writer and sealer must have ended.
+    pub(crate) fn close_database(&self) {
+        drop(self.database.write().take());
+    }
+
+    fn with_database<T>(&self, read: impl FnOnce(&Database) -> T) -> Result<T, JournalError> {
+        self.database.read().as_ref().map(read).ok_or_else(|| closed(&self.run))
+    }
+
+    /// Encodes a record: keys and values of its events, keys and values of its payloads.
+    fn encode(&self, events: &[Event], payloads: &[&Group]) -> Result<Encoded, JournalError> {
+        let completed = events.iter().filter_map(|event| match &event.kind {
+            EventKind::Completed { id, .. } => Some(id),
+            _ => None,
+        });
+        if !completed.eq(payloads.iter().map(|group| &group.id)) {
+            let first = events.first().map_or(Seq(0), |event| event.seq);
+            let problem = format!("the record at {first} completes other groups than it brings payloads for");
+            return Err(JournalError::new(problem));
+        }
+        let failed = |error| JournalError::caused("a record could not be encoded", error);
+        let event = |event: &Event| {
+            let key = keys::event(event.seq);
+            Ok((key, codec::encode_event(&key, event).map_err(failed)?))
+        };
+        let group = |group: &&Group| {
+            let key = keys::group(&group.id);
+            let value = codec::encode_group(&key, group).map_err(failed)?;
+            Ok((key, value))
+        };
+        Ok(Encoded {
+            events: events.iter().map(event).collect::<Result<_, _>>()?,
+            groups: payloads.iter().map(group).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Queues a record in its place.
+    fn enqueue(
+        &self,
+        first: Seq,
+        record: &Encoded,
+    ) -> Result<oneshot::Receiver<Result<(), JournalError>>, JournalError> {
+        let mut queue = self.queue.lock();
+        if let Some(refusal) = &queue.refusal {
+            return Err(refusal.clone());
+        }
+        let expected = Seq(queue.heads.next);
+        if first != expected {
+            let problem = format!("event {first} is not the expected {expected}: the run has two writers");
+            return Err(JournalError::new(problem));
+        }
+        self.with_database(|database| {
+            for (key, value) in &record.events {
+                database.put_event(&mut queue.batch, key, value);
+            }
+            for (key, value) in &record.groups {
+                database.put_group(&mut queue.batch, key, value);
+            }
+        })?;
+        queue.heads.next += record.events.len() as u64;
+        queue.heads.completed += record.groups.len() as u64;
+        let (ack, acknowledged) = oneshot::channel();
+        queue.acks.push(ack);
+        self.queued.notify_one();
+        Ok(acknowledged)
+    }
+}
+
+/// A record, encoded.
+struct Encoded {
+    events: Vec<([u8; 8], Vec<u8>)>,
+    groups: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Journal for Store {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+        let Some(first) = events.first().map(|event| event.seq) else { return Ack::ready(Ok(())) };
+        let queued = self.encode(&events, payloads).and_then(|record| self.enqueue(first, &record));
+        match queued {
+            Ok(acknowledged) => {
+                let run = self.run.clone();
+                Ack::new(async move { acknowledged.await.unwrap_or_else(|_| Err(closed(&run))) })
+            }
+            Err(error) => Ack::ready(Err(error)),
+        }
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        let read = || self.with_database(|database| database.group(id));
+        let group = match read()? {
+            // It may still be queued.
+            Err(ReadError::Missing { .. }) => {
+                self.wait_written(self.appended())?;
+                read()?
+            }
+            group => group,
+        };
+        group.map_err(|error| JournalError::caused(error.to_string(), error))
+    }
+
+    fn checkpoint(
+        &self,
+        cursor: &Cursor,
+        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        // It relies on everything recorded before it; more than its batch, which can only notice more damage.
+        let relied_on = self.appended();
+        let name = self.checkpoints.write(cursor, relied_on, write, &mut || self.sync(relied_on))?;
+        self.seals.due();
+        Ok(Some(name))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+fn closed(run: &Path) -> JournalError {
+    let problem = "was closed with its `RunLog`: keep that until the pipeline has ended";
+    JournalError::new(format!("the log in {} {problem}", run.display()))
+}

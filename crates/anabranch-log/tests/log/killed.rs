@@ -1,0 +1,116 @@
+//! G1 and G3: what was acknowledged survives SIGKILL, and a commit is there whole or not at all.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anabranch_core::{Cursor, Digest, EventKind, Seq, TrainingStep};
+use anabranch_log::{Durability, ReadLog, RunLog, Sealer};
+use tempfile::tempdir;
+
+use crate::scripted::{Numbers, complete, group, id};
+
+const DIRECTORY: &str = "ANABRANCH_KILLED_RUN";
+
+/// Not a test of its own: the process that the test below starts and kills. It appends groups, several at a time, and
+/// prints which were acknowledged, until it is killed.
+#[test]
+fn child() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let mut out = std::io::stdout();
+    let mut say = |line: String| {
+        out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
+    };
+    say("opening".to_owned());
+    let options = RunLog::options().sealer(|_| Ok(Sealer::new(None, |_| Ok(()))));
+    let run = options.open(&directory, Durability::Process).unwrap();
+    let mut row = u64::from(run.found().session) * 1_000_000;
+    for round in 1.. {
+        let recorded: Vec<_> = (0..1 + round % 5).map(|index| (row + index, complete(&run, row + index))).collect();
+        row += recorded.len() as u64;
+        for (row, recorded) in recorded {
+            let seq = recorded.last_seq();
+            futures::executor::block_on(recorded.ack).unwrap();
+            say(format!("acked {row} {}", seq.0));
+        }
+        if round % 8 == 0 {
+            let step = TrainingStep(u64::from(run.found().session) * 1000 + round / 8);
+            let cursor = Cursor { step, weights: Digest::of(b"weights"), ..Cursor::default() };
+            let mut write = |path: &Path| Ok(std::fs::write(path.join("weights"), vec![7; 10_000])?);
+            let name = run.journal().checkpoint(&cursor, &mut write).unwrap().unwrap();
+            say(format!("saved {name}"));
+        }
+    }
+}
+
+#[test]
+fn acknowledged_groups_survive_a_kill_at_any_moment() {
+    let kills: u64 = std::env::var("ANABRANCH_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(30);
+    let mut numbers = Numbers::seeded(20_260_601);
+    let directory = tempdir().unwrap();
+    let mut acked: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut saved = String::new();
+    for kill in 0..kills {
+        let seed = numbers.0;
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["killed::child", "--exact", "--nocapture"])
+            .env(DIRECTORY, directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line == "opening"), "the child starts (kill {kill}, seed {seed})");
+        // Killed after some acknowledgements and a moment more, or, one time in four, while it opens.
+        let wanted = if numbers.below(4) == 0 { 0 } else { numbers.below(120) };
+        let mut note = |line: String, acked: &mut BTreeMap<u64, u64>| {
+            let mut words = line.split(' ');
+            match (words.next(), words.next(), words.next()) {
+                (Some("acked"), Some(row), Some(seq)) => {
+                    acked.insert(row.parse().unwrap(), seq.parse().unwrap());
+                }
+                (Some("saved"), Some(name), None) => name.clone_into(&mut saved),
+                _ => {}
+            }
+        };
+        lines.by_ref().take(2 * wanted as usize).for_each(|line| note(line, &mut acked));
+        (0..numbers.below(3_000_000)).for_each(|_| std::hint::spin_loop());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it said before it died counts too. A last line may be cut.
+        let mut rest: Vec<String> = lines.collect();
+        rest.pop();
+        rest.into_iter().for_each(|line| note(line, &mut acked));
+
+        let at = format!("kill {kill} of {kills}, ANABRANCH_SEED={seed}");
+        check(directory.path(), &acked, &saved, &at);
+    }
+    assert!(acked.len() as u64 > kills, "the children got somewhere: {} groups", acked.len());
+}
+
+/// Everything acknowledged is there and whole; events, payloads and heads agree.
+fn check(directory: &Path, acked: &BTreeMap<u64, u64>, saved: &str, at: &str) {
+    let log = match ReadLog::open(directory) {
+        // Killed before the run was made.
+        Err(anabranch_log::OpenError::NoRun { .. }) if acked.is_empty() => return,
+        opened => opened.unwrap_or_else(|error| panic!("{at}: {error}")),
+    };
+    let counts = log.check().unwrap_or_else(|error| panic!("{at}: {error}"));
+    assert_eq!(counts.completed, counts.payloads, "{at}");
+    assert_eq!(log.lost(), 0, "{at}");
+    for (&row, &seq) in acked {
+        let event = log.events_from(Seq(seq)).next();
+        let event = event.unwrap_or_else(|| panic!("{at}: event {seq} is gone")).unwrap();
+        assert!(matches!(&event.kind, EventKind::Completed { id: of, .. } if *of == id(row)), "{at}: {event:?}");
+    }
+    for &row in acked.keys().rev().take(50) {
+        assert_eq!(log.payload(&id(row)).unwrap(), group(row), "{at}");
+    }
+    let past = log.past().unwrap();
+    if !saved.is_empty() {
+        let step = |name: &str| name.strip_prefix("step-").unwrap().parse::<u64>().unwrap();
+        let newest = past.checkpoints.first().unwrap_or_else(|| panic!("{at}: {saved} is gone"));
+        assert!(step(&newest.name) >= step(saved), "{at}: {saved} was made, the newest is {}", newest.name);
+    }
+}

@@ -1,0 +1,11 @@
+//! The log as its users see it: one scenario a file, in one binary, since each would link RocksDB again.
+
+mod checkpoints;
+mod damage;
+mod full_disk;
+mod killed;
+mod one_writer;
+mod read_only;
+mod resumed;
+mod scripted;
+mod sealed;
