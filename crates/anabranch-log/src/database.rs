@@ -85,7 +85,7 @@ impl Database {
 
     /// Whether the payload of a completed group is there and undamaged.
     pub(crate) fn check_group(&self, id: &GroupId) -> Result<(), ReadError> {
-        self.payload(id, |key, value| codec::check(key, value))
+        self.payload(id, codec::check)
     }
 
     fn payload<T>(&self, id: &GroupId, read: impl FnOnce(&[u8], &[u8]) -> Result<T, Fault>) -> Result<T, ReadError> {

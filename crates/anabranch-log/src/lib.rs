@@ -1,4 +1,4 @@
-//! The durable event log of anabranch, on RocksDB.
+//! The durable event log of anabranch, on `RocksDB`.
 //!
 //! [`RunLog::open`] creates a run in a directory or resumes the one that is there, and dereferences to the core's `Run`.
 //! [`ReadLog`] reads a run that no writer has open. What is promised, and how it is kept, stands in

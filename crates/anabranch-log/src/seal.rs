@@ -13,7 +13,7 @@ use crate::write::Store;
 /// The most groups in a segment, and how many new ones make a seal due.
 const SEGMENT_GROUPS: u64 = 256;
 /// How long events wait at most until a seal is due.
-const SEAL_EVERY: Duration = Duration::from_secs(60);
+const SEAL_EVERY: Duration = Duration::from_mins(1);
 
 /// A contiguous part of the log, synced, to be sealed.
 #[derive(Clone, Debug, PartialEq)]
@@ -168,7 +168,10 @@ impl Keeper {
                 if let Err(error) = &sealed {
                     tracing::error!(%error, "sealing failed, the next seal tries again");
                 }
-                callers.into_iter().for_each(|caller| drop(caller.send(sealed.clone())));
+                for caller in callers {
+                    // Whoever asked may no longer wait.
+                    drop(caller.send(sealed.clone()));
+                }
                 if finish {
                     return sealed;
                 }

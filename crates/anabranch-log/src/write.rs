@@ -139,7 +139,7 @@ impl Store {
             };
             let result = self.commit(batch, heads, head).map_err(|problem| self.poison("writing", &problem));
             let failed = result.is_err();
-            acks.into_iter().for_each(|ack| drop(ack.send(result.clone())));
+            acknowledge(acks, &result);
             if failed {
                 return;
             }
@@ -184,7 +184,7 @@ impl Store {
         };
         let failure = self.progress.lock().failure.get_or_insert(failure).clone();
         self.progressed.notify_all();
-        acks.into_iter().for_each(|ack| drop(ack.send(Err(failure.clone()))));
+        acknowledge(acks, &Err(failure.clone()));
         tracing::error!(error = %failure, "the log is poisoned");
         failure
     }
@@ -212,7 +212,7 @@ impl Store {
     }
 
     /// Encodes a record: keys and values of its events, keys and values of its payloads.
-    fn encode(&self, events: &[Event], payloads: &[&Group]) -> Result<Encoded, JournalError> {
+    fn encode(events: &[Event], payloads: &[&Group]) -> Result<Encoded, JournalError> {
         let completed = events.iter().filter_map(|event| match &event.kind {
             EventKind::Completed { id, .. } => Some(id),
             _ => None,
@@ -279,7 +279,7 @@ struct Encoded {
 impl Journal for Store {
     fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
         let Some(first) = events.first().map(|event| event.seq) else { return Ack::ready(Ok(())) };
-        let queued = self.encode(&events, payloads).and_then(|record| self.enqueue(first, &record));
+        let queued = Self::encode(&events, payloads).and_then(|record| self.enqueue(first, &record));
         match queued {
             Ok(acknowledged) => {
                 let run = self.run.clone();
@@ -318,6 +318,13 @@ impl Journal for Store {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// Tells those who wait. Some may no longer.
+fn acknowledge(acks: Vec<oneshot::Sender<Result<(), JournalError>>>, result: &Result<(), JournalError>) {
+    for ack in acks {
+        drop(ack.send(result.clone()));
     }
 }
 

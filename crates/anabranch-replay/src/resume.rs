@@ -168,7 +168,8 @@ impl Resume {
                 self.past.closed = false;
             }
             EventKind::Completed { id, .. } => {
-                if self.unsettled(event, id)?.completed.replace(seq).is_some() {
+                let before = self.unsettled(event, id)?.completed.replace(seq);
+                if before.is_some() {
                     return Err(contradiction(event, id, "it was completed before"));
                 }
             }

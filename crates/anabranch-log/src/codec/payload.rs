@@ -85,10 +85,18 @@ pub(super) fn write(group: &Group, out: &mut Vec<u8>) -> Result<(), postcard::Er
     out.extend_from_slice(&(description.len() as u32).to_le_bytes());
     out.extend_from_slice(&description);
     put(&prompt.tokens, out);
-    samples.iter().for_each(|sample| put(&sample.tokens[own(sample)..], out));
-    samples.iter().for_each(|sample| put(&sample.logprobs, out));
-    samples.iter().filter_map(|sample| sample.truncated_logprobs.as_ref()).for_each(|logprobs| put(logprobs, out));
-    samples.iter().for_each(|sample| out.extend_from_slice(bytemuck::cast_slice(&sample.loss_mask)));
+    for sample in samples {
+        put(&sample.tokens[own(sample)..], out);
+    }
+    for sample in samples {
+        put(&sample.logprobs, out);
+    }
+    for logprobs in samples.iter().filter_map(|sample| sample.truncated_logprobs.as_ref()) {
+        put(logprobs, out);
+    }
+    for sample in samples {
+        out.extend_from_slice(bytemuck::cast_slice(&sample.loss_mask));
+    }
     Ok(())
 }
 
@@ -171,7 +179,9 @@ fn take<T: Word>(count: u32, rest: &mut &[u8]) -> Result<Vec<T>, Fault> {
     let mut words = vec![T::zeroed(); count as usize];
     bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
     if cfg!(target_endian = "big") {
-        words.iter_mut().for_each(|word| *word = word.swapped());
+        for word in &mut words {
+            *word = word.swapped();
+        }
     }
     Ok(words)
 }

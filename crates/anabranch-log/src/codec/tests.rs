@@ -151,7 +151,9 @@ fn value_bits(value: &Value) -> String {
 fn bits(group: &Group) -> String {
     let mut text = format!("{:?} {:?} {:?} {}", group.id, group.prompt.id, group.prompt.tokens, group.expected);
     for fields in [&group.prompt.fields, &group.extra] {
-        fields.iter().for_each(|(name, field)| write!(text, " {name:?}={}", value_bits(field)).unwrap());
+        for (name, field) in fields {
+            write!(text, " {name:?}={}", value_bits(field)).unwrap();
+        }
     }
     for sample in &group.samples {
         let words = |logprobs: &[f32]| logprobs.iter().map(|logprob| logprob.to_bits()).collect::<Vec<_>>();

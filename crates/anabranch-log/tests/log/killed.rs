@@ -27,7 +27,7 @@ fn child() {
     let run = options.open(&directory, Durability::Process).unwrap();
     let mut row = u64::from(run.found().session) * 1_000_000;
     for round in 1.. {
-        let recorded: Vec<_> = (0..1 + round % 5).map(|index| (row + index, complete(&run, row + index))).collect();
+        let recorded: Vec<_> = (0..=round % 5).map(|index| (row + index, complete(&run, row + index))).collect();
         row += recorded.len() as u64;
         for (row, recorded) in recorded {
             let seq = recorded.last_seq();
@@ -81,7 +81,9 @@ fn acknowledged_groups_survive_a_kill_at_any_moment() {
         // What it said before it died counts too. A last line may be cut.
         let mut rest: Vec<String> = lines.collect();
         rest.pop();
-        rest.into_iter().for_each(|line| note(line, &mut acked));
+        for line in rest {
+            note(line, &mut acked);
+        }
 
         let at = format!("kill {kill} of {kills}, ANABRANCH_SEED={seed}");
         check(directory.path(), &acked, &saved, &at);

@@ -1,4 +1,4 @@
-//! The log as its users see it: one scenario a file, in one binary, since each would link RocksDB again.
+//! The log as its users see it: one scenario a file, in one binary, since each would link `RocksDB` again.
 
 mod checkpoints;
 mod damage;

@@ -14,7 +14,9 @@ fn what_was_acknowledged_is_there_again_and_the_fold_sees_it() {
         let run = RunLog::open(directory.path(), durability).unwrap();
         assert_eq!((run.found().session, run.found().events), (0, 0));
         (0..6).for_each(|row| acked(complete(&run, row)));
-        [2, 0, 1].into_iter().for_each(|row| acked(admit(&run, row)));
+        for row in [2, 0, 1] {
+            acked(admit(&run, row));
+        }
         acked(take(&run, 1, &[2]));
         let last = run.adopt(group(9));
         drop(last);
@@ -118,7 +120,7 @@ fn other_settings_are_refused_by_name_unless_accepted() {
     let refused = open(8, false).unwrap_err();
     assert!(matches!(refused, OpenError::Changed(_)), "{refused}");
     let text = refused.to_string();
-    assert!(text.contains("run.seed = 7") && text.contains("8") && text.contains("--accept-changes"), "{text}");
+    assert!(text.contains("run.seed = 7") && text.contains('8') && text.contains("--accept-changes"), "{text}");
     assert_eq!(events(directory.path()), before, "a refused opening records nothing");
     open(8, true).unwrap().close().unwrap();
     open(8, false).unwrap().close().unwrap();

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anabranch_core::{
-    Digest, Draft, Event, EventKind, Fields, Group, GroupId, Prompt, PromptId, Recorded, Run, Sample, SampleTimes,
-    SpanVersion, Status, TakenGroup, TrainingStep, Version, VersionSpan,
+    Context, Digest, Draft, Event, EventKind, Fields, Group, GroupId, Prompt, PromptId, Recorded, Run, Sample,
+    SampleTimes, SpanVersion, Status, TakenGroup, TrainingStep, Version, VersionSpan,
 };
 use anabranch_log::{OpenError, ReadLog};
 use futures::executor::block_on;
@@ -37,7 +37,7 @@ pub fn group(row: u64) -> Group {
     };
     let prompt = Prompt { id: id(row).prompt, tokens: prompt_tokens.clone(), fields: Fields::new() };
     let samples = vec![sample(0), sample(1)];
-    Group { id: id(row), prompt, expected: 2, samples, extra: Fields::new(), context: Default::default() }
+    Group { id: id(row), prompt, expected: 2, samples, extra: Fields::new(), context: Context::default() }
 }
 
 /// Leases and completes the group of `row`.
