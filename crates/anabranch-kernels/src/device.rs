@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use cubecl::prelude::*;
 use cubecl::stream_id::StreamId;
 
-use crate::tensor::{Ids, Tensor};
+use crate::tensor::{Ids, Tensor, elements};
 
 /// The one stream every tensor of this crate lives on.
 ///
@@ -21,17 +21,13 @@ pub struct Device<R: Runtime> {
 
 impl<R: Runtime> Clone for Device<R> {
     fn clone(&self) -> Self {
-        Self {
-            client: self.client.clone(),
-        }
+        Self { client: self.client.clone() }
     }
 }
 
 impl<R: Runtime> std::fmt::Debug for Device<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Device")
-            .field("runtime", &R::name(&self.client))
-            .finish()
+        f.debug_struct("Device").field("runtime", &R::name(&self.client)).finish()
     }
 }
 
@@ -111,11 +107,7 @@ impl<R: Runtime> Device<R> {
     pub fn read_many(&self, tensors: &[&Tensor<R>]) -> Vec<Vec<f32>> {
         let handles = tensors.iter().map(|t| t.handle().clone()).collect();
         let bytes = self.client.read(handles);
-        bytes
-            .iter()
-            .zip(tensors)
-            .map(|(bytes, tensor)| bytemuck::pod_collect_to_vec(&bytes[..tensor.len() * 4]))
-            .collect()
+        bytes.iter().zip(tensors).map(|(bytes, tensor)| elements(bytes, tensor.len())).collect()
     }
 
     /// Waits until everything submitted so far has run.

@@ -89,3 +89,6 @@ pub fn axpy<R: Runtime>(device: &Device<R>, factor: f32, x: &Tensor<R>, y: &Tens
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,11 +36,7 @@ impl<R: Runtime, E> std::fmt::Debug for Tensor<R, E> {
 
 impl<R: Runtime, E> Tensor<R, E> {
     pub(crate) fn from_handle(handle: Handle, shape: &[usize]) -> Self {
-        Self {
-            handle,
-            shape: shape.to_vec(),
-            marker: PhantomData,
-        }
+        Self { handle, shape: shape.to_vec(), marker: PhantomData }
     }
 
     /// The sizes of the dimensions, outermost first.
@@ -126,11 +122,7 @@ impl<R: Runtime, E> Tensor<R, E> {
 
     /// Refuses any other shape, naming the operation and the argument.
     pub(crate) fn expect(&self, op: &str, name: &str, shape: &[usize]) {
-        assert!(
-            self.shape == shape,
-            "{op}: `{name}` must have shape {shape:?}, it has {:?}",
-            self.shape
-        );
+        assert!(self.shape == shape, "{op}: `{name}` must have shape {shape:?}, it has {:?}", self.shape);
     }
 }
 
@@ -138,6 +130,11 @@ impl<R: Runtime, E: Pod> Tensor<R, E> {
     /// Copies the elements to the host, after everything submitted before has run.
     pub fn read(&self, device: &Device<R>) -> Vec<E> {
         let bytes = device.client().read_one_unchecked(self.handle.clone());
-        bytemuck::pod_collect_to_vec(&bytes[..self.len() * size_of::<E>()])
+        elements(&bytes, self.len())
     }
+}
+
+/// The first `len` elements in `bytes`, whatever their alignment.
+pub(crate) fn elements<E: Pod>(bytes: &[u8], len: usize) -> Vec<E> {
+    bytes.chunks_exact(size_of::<E>()).take(len).map(bytemuck::pod_read_unaligned).collect()
 }

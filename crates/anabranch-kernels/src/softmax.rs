@@ -1,0 +1,89 @@
+//! The reduction of a row of logits that the head and the sampler share, so that both report the same log-probability bits.
+//!
+//! A row is walked in chunks of the vocabulary. For each chunk, and then for the whole so far, it keeps
+//! M = the largest logit, S = Σ e^((z − M)/τ) and W = Σ e^((z − M)/τ)·(z − M)/τ. From these
+//! log p(y) = (z_y − M)/τ − ln S and the entropy is ln S − W/S. All products feed explicit fused multiply-adds.
+
+use cubecl::prelude::*;
+
+use crate::row;
+
+/// Stands for "no logit yet"; far below any f32 a model makes, and finite so that differences are never NaN.
+pub(crate) const NOTHING: f32 = -3.0e38;
+
+/// What has been seen of a row.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Running {
+    /// The largest logit, before the temperature.
+    pub largest: f32,
+    /// Σ e^((z − largest)/τ).
+    pub sum: f32,
+    /// Σ e^((z − largest)/τ)·(z − largest)/τ.
+    pub weighted: f32,
+}
+
+/// A row of which nothing has been seen.
+#[cube]
+pub(crate) fn nothing() -> Running {
+    Running { largest: f32::new(NOTHING), sum: 0.0f32.runtime(), weighted: 0.0f32.runtime() }
+}
+
+/// (z − largest)/τ.
+#[cube]
+pub(crate) fn centred(logit: f32, largest: f32, inverse: f32) -> f32 {
+    fma(logit, inverse, -(largest * inverse))
+}
+
+/// One chunk of a row: `width` logits from `at` on. Every unit sharing the row gets the result.
+#[cube]
+pub(crate) fn chunk(
+    logits: &Array<f32>,
+    at: usize,
+    width: usize,
+    lane: usize,
+    inverse: f32,
+    #[comptime] lanes: u32,
+) -> Running {
+    let mut largest = f32::new(NOTHING);
+    for i in range_stepped(lane, width, comptime!(lanes as usize)) {
+        largest = f32::max(largest, logits[at + i]);
+    }
+    let largest = row::max(largest, lanes);
+    let mut sum = 0.0f32;
+    let mut weighted = 0.0f32;
+    for i in range_stepped(lane, width, comptime!(lanes as usize)) {
+        let d = centred(logits[at + i], largest, inverse);
+        let e = f32::exp(d);
+        sum += e;
+        weighted = fma(e, d, weighted);
+    }
+    Running { largest, sum: row::sum(sum, lanes), weighted: row::sum(weighted, lanes) }
+}
+
+/// What two parts of a row amount to together.
+#[cube]
+pub(crate) fn merge(a: Running, b: Running, inverse: f32) -> Running {
+    let largest = f32::max(a.largest, b.largest);
+    let a_shift = (a.largest - largest) * inverse;
+    let b_shift = (b.largest - largest) * inverse;
+    let a_keep = f32::exp(a_shift);
+    let b_keep = f32::exp(b_shift);
+    // Where a part holds nothing its shift is huge and its sum 0: the product is 0, since the shift is finite.
+    Running {
+        largest,
+        sum: fma(a.sum, a_keep, b.sum * b_keep),
+        weighted: fma(fma(a.sum, a_shift, a.weighted), a_keep, fma(b.sum, b_shift, b.weighted) * b_keep),
+    }
+}
+
+/// log p of a logit in the finished row.
+#[cube]
+pub(crate) fn log_prob(row: Running, logit: f32, inverse: f32) -> f32 {
+    centred(logit, row.largest, inverse) - f32::ln(row.sum)
+}
+
+/// The entropy of the finished row, in nats.
+#[cube]
+pub(crate) fn entropy(row: Running) -> f32 {
+    f32::ln(row.sum) - row.weighted / row.sum
+}
