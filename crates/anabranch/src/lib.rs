@@ -1,1 +1,31 @@
+#![doc = include_str!("../../../README.md")]
 
+mod jsonl;
+mod run_log;
+
+pub use anabranch_core::*;
+pub use anabranch_log::{Durability, Found, OpenError, ReadError, ReadLog, RunLogOptions, SealError};
+pub use anabranch_stream::*;
+
+pub use jsonl::{Jsonl, JsonlError};
+pub use run_log::RunLog;
+
+/// Engines that need no device.
+pub use anabranch_engine as engine;
+/// Parquet segments.
+pub use anabranch_parquet as parquet;
+/// The Llama-family policy on CubeCL.
+#[cfg(feature = "policy")]
+pub use anabranch_policy as policy;
+/// Verifying, auditing and resuming: pure functions over events.
+pub use anabranch_replay as replay;
+
+/// What a pipeline needs in scope.
+pub mod prelude {
+    pub use anabranch_core::{Dataset, Engine, InFlightMode, Learner, Run, Sampling, Unused};
+    pub use anabranch_log::Durability;
+    pub use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Step};
+    pub use futures::{StreamExt, TryStreamExt};
+
+    pub use crate::{Jsonl, RunLog};
+}

@@ -1,0 +1,120 @@
+//! What the combinators cost: groups of eight samples from an engine that takes no time, through the whole chain in
+//! memory, beside the same number of groups through one bounded channel between two tasks.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anabranch::prelude::*;
+use anabranch::{BoxError, Chunk, EngineError, Fields, Finish, Group, Request, SpanVersion, Version};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use futures::future::{self, BoxFuture};
+use futures::stream::{self, BoxStream};
+use futures::SinkExt;
+use tokio::runtime::Runtime;
+
+const GROUPS: u64 = 2_000;
+const BATCH: usize = 50;
+
+/// Answers every request at once, with one token.
+#[derive(Clone)]
+struct NoTime;
+
+impl Engine for NoTime {
+    type Weights = u64;
+
+    fn generate(&self, _: Request) -> BoxStream<'static, Result<Chunk, EngineError>> {
+        let chunk = Chunk {
+            tokens: vec![7],
+            logprobs: vec![-1.0],
+            truncated_logprobs: None,
+            version: SpanVersion::Exact(Version(0)),
+            kv_carried: false,
+            finish: Some(Finish::Stop),
+        };
+        stream::once(future::ready(Ok(chunk))).boxed()
+    }
+
+    fn pause(&self, _: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>> {
+        Box::pin(future::ready(Ok(())))
+    }
+
+    fn install(&self, _: u64, _: Version) -> BoxFuture<'static, Result<(), EngineError>> {
+        Box::pin(future::ready(Ok(())))
+    }
+
+    fn resume(&self) -> BoxFuture<'static, Result<(), EngineError>> {
+        Box::pin(future::ready(Ok(())))
+    }
+}
+
+async fn chain(groups: u64) -> Result<u64, BoxError> {
+    let run = Run::in_memory();
+    let dataset = Dataset::new("d", (0..100).map(|row| (vec![row], Fields::new())).collect())?;
+    let epochs = u32::try_from(groups / 100)?;
+    let mut batches = run
+        .prompts(dataset)
+        .epochs(epochs)
+        .generate(&NoTime, InFlight::groups(64), Samples(8))
+        .score(|_| 1.0)
+        .admit("all", |_| true)
+        .buffer(Capacity::groups(256))
+        .fresh(MaxStaleness(1))
+        .batch(BATCH);
+    let mut seen = 0;
+    while let Some(batch) = batches.try_next().await? {
+        seen += batch.groups.len() as u64;
+    }
+    Ok(seen)
+}
+
+async fn channel(groups: Vec<Group>) -> u64 {
+    let (mut sender, mut receiver) = futures::channel::mpsc::channel(256);
+    let producer = tokio::spawn(async move {
+        for group in groups {
+            if sender.send(group).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut seen = 0;
+    while let Some(group) = receiver.next().await {
+        black_box(&group);
+        seen += 1;
+    }
+    producer.await.expect("the producer does not panic");
+    seen
+}
+
+fn sample_groups(runtime: &Runtime) -> Vec<Group> {
+    runtime.block_on(async {
+        let run = Run::in_memory();
+        let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("a row");
+        let groups = run.prompts(dataset).generate(&NoTime, InFlight::groups(1), Samples(8));
+        let groups: Vec<Group> = groups.try_collect().await.expect("a group");
+        groups.into_iter().cycle().take(GROUPS as usize).collect()
+    })
+}
+
+fn pipeline(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let groups = sample_groups(&runtime);
+    let mut bench = criterion.benchmark_group("pipeline");
+    bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
+    bench.bench_function("channel", |bencher| {
+        bencher.iter_custom(|rounds| {
+            (0..rounds).map(|_| {
+                let groups = groups.clone();
+                let begun = Instant::now();
+                assert_eq!(runtime.block_on(channel(groups)), GROUPS);
+                begun.elapsed()
+            }).sum()
+        });
+    });
+    bench.bench_function("chain", |bencher| {
+        bencher.iter(|| assert_eq!(runtime.block_on(chain(GROUPS)).expect("the chain runs"), GROUPS));
+    });
+    bench.finish();
+}
+
+criterion_group!(benches, pipeline);
+criterion_main!(benches);

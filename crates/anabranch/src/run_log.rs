@@ -1,0 +1,75 @@
+//! A run in a directory: its log, its Parquet segments, and its clock.
+
+use std::ops::Deref;
+use std::path::Path;
+
+use anabranch_core::BoxError;
+use anabranch_log::{Durability, OpenError, RunLogOptions, SealError, Sealer, Segment};
+use anabranch_parquet::Segments;
+
+/// A run whose log lies in a directory, sealed into Parquet segments under `parquet/` while it goes on. Dereferences to
+/// its [`Run`](anabranch_core::Run).
+///
+/// Keep it until the pipeline has ended: when it is closed or dropped, the log is flushed, sealed and released, and
+/// whatever still holds the `Run` is refused.
+pub struct RunLog(anabranch_log::RunLog);
+
+impl RunLog {
+    /// Opens the run in the directory `path`, which is made where it is missing; a run that is there is resumed. Blocks.
+    ///
+    /// # Errors
+    /// Where another writer has it open, it cannot be written, or what it holds is damaged: see [`OpenError`].
+    pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<Self, OpenError> {
+        Self::open_with(path, durability, Self::options())
+    }
+
+    /// The options of an opening, all at their defaults, for [`open_with`](Self::open_with).
+    pub fn options() -> RunLogOptions {
+        anabranch_log::RunLog::options()
+    }
+
+    /// Opens the run in the directory `path` with options. The timer is tokio's clock and the sealer the Parquet writer,
+    /// whatever the options say.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        durability: Durability,
+        options: RunLogOptions,
+    ) -> Result<Self, OpenError> {
+        let options = options.timer(anabranch_stream::tokio_timer()).sealer(parquet_sealer);
+        options.open(path, durability).map(Self)
+    }
+
+    /// Flushes and syncs the log, seals the rest, and releases the directory. Blocks. Dropping does the same, but can
+    /// only trace what goes wrong.
+    ///
+    /// # Errors
+    /// Where the log is poisoned, or the last seal failed; the directory is released all the same.
+    pub fn close(self) -> Result<(), SealError> {
+        self.0.close()
+    }
+}
+
+impl Deref for RunLog {
+    type Target = anabranch_log::RunLog;
+
+    fn deref(&self) -> &anabranch_log::RunLog {
+        &self.0
+    }
+}
+
+fn parquet_sealer(run: &Path) -> Result<Sealer, BoxError> {
+    let mut segments = Segments::open(run.join("parquet"))?;
+    let sealed_through = segments.sealed_through();
+    Ok(Sealer::new(sealed_through, move |segment: &Segment| {
+        // The payloads come in the order of their events, which is the order they are asked for.
+        let mut groups = segment.groups.iter();
+        segments.seal(&segment.events, |id| {
+            let group = groups.find(|group| group.id == *id);
+            group.cloned().ok_or_else(|| format!("the segment lacks the payload of {id}").into())
+        })?;
+        Ok(())
+    }))
+}
