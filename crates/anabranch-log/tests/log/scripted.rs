@@ -17,7 +17,7 @@ pub fn id(row: u64) -> GroupId {
 /// The group of `row`: two samples whose lengths and tokens follow from it.
 pub fn group(row: u64) -> Group {
     let prompt_tokens = vec![row as u32, 7, 8];
-    let generated = 20 + (row % 50) as u32;
+    let generated = 100 + (row % 50) as u32;
     let sample = |index: u32| Sample {
         tokens: prompt_tokens.iter().copied().chain((0..generated).map(|token| token * 31 + index)).collect(),
         prompt_len: 3,

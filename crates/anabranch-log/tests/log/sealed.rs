@@ -84,7 +84,8 @@ fn a_failed_seal_is_tried_again_and_surfaces_at_close() {
     let breaking = broken.clone();
     let options = RunLog::options().sealer(move |_| {
         Ok(Sealer::new(None, move |segment: &Segment| {
-            match *breaking.lock().unwrap() {
+            let problem = *breaking.lock().unwrap();
+            match problem {
                 Some("panic") => panic!("on purpose"),
                 Some(problem) => return Err(problem.into()),
                 None => keeping.lock().unwrap().push(segment.clone()),
