@@ -47,7 +47,7 @@ struct FileRecord {
 
 /// A whole checkpoint found on disk.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Listed {
     pub(crate) checkpoint: Checkpoint,
     /// How many events the log must hold.
     pub(crate) watermark: u64,
@@ -88,13 +88,13 @@ impl Checkpoints {
     }
 
     /// The whole checkpoints, newest first. A damaged one is skipped with a warning that names it.
-    pub(crate) fn list(&self) -> io::Result<Vec<Found>> {
+    pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
         let mut found = Vec::new();
         for (_, name) in self.named()?.into_iter().rev() {
             let path = self.directory.join(&name);
             match read(&path) {
                 Ok(Record { cursor, watermark, .. }) => {
-                    found.push(Found { checkpoint: Checkpoint { name, path, cursor }, watermark });
+                    found.push(Listed { checkpoint: Checkpoint { name, path, cursor }, watermark });
                 }
                 Err(problem) => tracing::warn!(
                     checkpoint = %path.display(), problem, "a damaged checkpoint is skipped, the one before it is used"

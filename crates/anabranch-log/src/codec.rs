@@ -113,4 +113,4 @@ fn whole<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -109,10 +109,12 @@ impl Database {
         })
     }
 
-    /// The events from `first` on, dense; the first gap is an error, and the last thing given.
+    /// The events from `first` on, dense up to what the heads say; the first that is missing is an error, and the last
+    /// thing given.
     pub(crate) fn events(&self, first: Seq) -> Events<'_> {
+        let end = self.heads().map(|heads| Seq(heads.next));
         let rows = self.rows(keys::EVENTS, &keys::event(first));
-        Events { database: self, rows, next: first, ended: false }
+        Events { database: self, rows, next: first, end, ended: false }
     }
 
     /// The events from `first` up to, but without, `end`, and the payloads of those that complete a group: at most
@@ -167,22 +169,35 @@ pub struct Events<'a> {
     database: &'a Database,
     rows: DBRawIterator<'a>,
     next: Seq,
+    /// Where the heads say that the log ends.
+    end: Result<Seq, ReadError>,
     ended: bool,
 }
 
 impl Events<'_> {
     fn read(&mut self) -> Result<Option<Event>, ReadError> {
-        if !self.rows.valid() {
-            return self.rows.status().map(|()| None).map_err(|error| database(&self.database.path, &error));
+        let (expected, end) = (self.next, self.end.clone()?);
+        let damaged = |problem| {
+            let what = format!("event {expected}");
+            Err(self.database.fault(&what, Fault::Damaged(problem)))
+        };
+        let (Some(key), Some(value)) = (self.rows.key(), self.rows.value()) else {
+            self.rows.status().map_err(|error| database(&self.database.path, &error))?;
+            return if expected < end {
+                damaged(format!("it is missing, the log should go on to {end}"))
+            } else {
+                Ok(None)
+            };
+        };
+        match keys::event_seq(key) {
+            Some(seq) if seq != expected => return damaged(format!("it is missing, the next is {seq}")),
+            _ if expected >= end => return damaged(format!("the heads of the log say that it ends before {end}")),
+            _ => {}
         }
-        let (Some(key), Some(value)) = (self.rows.key(), self.rows.value()) else { return Ok(None) };
-        let expected = self.next;
-        let what = |seq: Seq| format!("event {seq}");
-        let seq = keys::event_seq(key).unwrap_or(expected);
-        let event = codec::decode_event(key, value).map_err(|fault| self.database.fault(&what(seq), fault))?;
-        if seq != expected || event.seq != expected {
-            let problem = format!("it is missing, the next is {seq}");
-            return Err(self.database.fault(&what(expected), Fault::Damaged(problem)));
+        let what = || format!("event {expected}");
+        let event = codec::decode_event(key, value).map_err(|fault| self.database.fault(&what(), fault))?;
+        if event.seq != expected {
+            return damaged(format!("it says that it is {}", event.seq));
         }
         self.next = Seq(expected.0 + 1);
         self.rows.next();

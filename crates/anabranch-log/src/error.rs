@@ -53,7 +53,8 @@ pub enum ReadError {
     },
 }
 
-/// A run's directory cannot be opened. Nothing that was in it has changed.
+/// A run's directory cannot be opened. Whatever is refused before the log is written to, which is all but
+/// [`Journal`](Self::Journal), leaves what was in it unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

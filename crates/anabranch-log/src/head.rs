@@ -51,7 +51,7 @@ pub(crate) struct Head {
 
 /// What was found where `HEAD` should be.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Reading {
     /// No file.
     Missing,
     /// A file that is not what was written; why.
@@ -95,10 +95,10 @@ impl Head {
     }
 
     /// Reads the file at `path`.
-    pub(crate) fn read(path: &Path) -> io::Result<Found> {
+    pub(crate) fn read(path: &Path) -> io::Result<Reading> {
         match std::fs::read(path) {
-            Ok(bytes) => Ok(Self::decode(&bytes).map_or_else(Found::Damaged, Found::Whole)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Missing),
+            Ok(bytes) => Ok(Self::decode(&bytes).map_or_else(Reading::Damaged, Reading::Whole)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Reading::Missing),
             Err(error) => Err(error),
         }
     }
@@ -173,12 +173,12 @@ mod tests {
     fn it_is_made_whole_and_rewritten_in_place() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("HEAD");
-        assert_eq!(Head::read(&path).unwrap(), Found::Missing);
+        assert_eq!(Head::read(&path).unwrap(), Reading::Missing);
         HEAD.create(&path).unwrap();
-        assert_eq!(Head::read(&path).unwrap(), Found::Whole(HEAD));
+        assert_eq!(Head::read(&path).unwrap(), Reading::Whole(HEAD));
         HeadFile::open(&path, true).unwrap().write(1001, u64::MAX).unwrap();
         let next = Head { synced: true, acked: 1001, boot: boot(), unsynced: u32::MAX };
-        assert_eq!(Head::read(&path).unwrap(), Found::Whole(next));
+        assert_eq!(Head::read(&path).unwrap(), Reading::Whole(next));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 }

@@ -32,3 +32,19 @@ pub use error::{OpenError, ReadError, SealError};
 pub use open::{Durability, Found, RunLog, RunLogOptions};
 pub use read::{Counts, ReadLog};
 pub use seal::{Sealer, Segment};
+
+/// What users move between threads, or share.
+#[cfg(test)]
+mod auto_traits {
+    use super::*;
+
+    const fn shared<T: Send + Sync>() {}
+
+    const _: () = {
+        shared::<RunLog>();
+        shared::<ReadLog>();
+        shared::<OpenError>();
+        shared::<ReadError>();
+        shared::<SealError>();
+    };
+}

@@ -8,7 +8,7 @@ use anabranch_replay::Resume;
 use crate::checkpoint::Checkpoints;
 use crate::codec::Heads;
 use crate::database::Database;
-use crate::head::{Found, Head, boot};
+use crate::head::{Head, Reading, boot};
 use crate::{OpenError, ReadError, layout};
 
 /// What is there.
@@ -51,10 +51,10 @@ pub(crate) fn recover(
 pub(crate) fn head(run: &Path, exists: bool, accept_missing: bool) -> Result<Option<Head>, OpenError> {
     let path = layout::head(run);
     let problem = match Head::read(&path).map_err(OpenError::file("reading", &path))? {
-        Found::Whole(head) => return Ok(Some(head)),
-        Found::Missing if !exists => return Ok(None),
-        Found::Missing => "missing".to_owned(),
-        Found::Damaged(problem) => problem,
+        Reading::Whole(head) => return Ok(Some(head)),
+        Reading::Missing if !exists => return Ok(None),
+        Reading::Missing => "missing".to_owned(),
+        Reading::Damaged(problem) => problem,
     };
     if accept_missing {
         tracing::warn!(head = %path.display(), problem, "HEAD is not used, as accepted: the log is taken as it is");
@@ -119,4 +119,68 @@ pub(crate) fn check_heads(database: &Database, counted: Heads) -> Result<(), Rea
             counted.next, counted.completed, recorded.next, recorded.completed
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_core::{FORMAT, Fields};
+    use rocksdb::WriteBatch;
+
+    use super::*;
+    use crate::{codec, keys};
+
+    fn opened(seq: u64, format: u32) -> Event {
+        let kind = EventKind::RunOpened { library: String::new(), format, settings: Fields::new() };
+        Event { seq: Seq(seq), session: 0, at: 0, wall_ms: 0, enablers: Vec::new(), delay: 0, kind }
+    }
+
+    /// A run whose database holds `values` as its events, and these heads.
+    fn run(values: &[(u64, Vec<u8>)], heads: Heads) -> (tempfile::TempDir, Checkpoints) {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::write(&layout::log(directory.path()), true).unwrap();
+        let mut batch = WriteBatch::default();
+        for (seq, value) in values {
+            database.put_event(&mut batch, &keys::event(Seq(*seq)), value);
+        }
+        database.put_heads(&mut batch, heads);
+        database.commit(batch, true).unwrap();
+        let checkpoints = Checkpoints::new(layout::checkpoints(directory.path()), 1);
+        (directory, checkpoints)
+    }
+
+    fn refusal(values: &[(u64, Vec<u8>)], heads: Heads) -> String {
+        let (directory, checkpoints) = run(values, heads);
+        recover(directory.path(), true, &checkpoints).err().expect("it is refused").to_string()
+    }
+
+    fn value(seq: u64, format: u32) -> (u64, Vec<u8>) {
+        (seq, codec::encode_event(&keys::event(Seq(seq)), &opened(seq, format)).unwrap())
+    }
+
+    #[test]
+    fn a_log_whose_parts_agree_is_taken() {
+        let (directory, checkpoints) = run(&[value(0, FORMAT)], Heads { next: 1, completed: 0 });
+        assert_eq!(recover(directory.path(), true, &checkpoints).ok().unwrap().past.next_seq, Seq(1));
+    }
+
+    #[test]
+    fn gaps_and_counts_that_disagree_are_refused() {
+        let text = refusal(&[value(0, FORMAT), value(2, FORMAT)], Heads { next: 2, completed: 0 });
+        assert!(text.contains("event #1") && text.contains("the next is #2"), "{text}");
+        let text = refusal(&[value(0, FORMAT)], Heads { next: 2, completed: 0 });
+        assert!(text.contains("event #1") && text.contains("missing"), "{text}");
+        let text = refusal(&[value(0, FORMAT), value(1, FORMAT)], Heads { next: 1, completed: 0 });
+        assert!(text.contains("event #1") && text.contains("ends before #1"), "{text}");
+        let text = refusal(&[value(0, FORMAT)], Heads { next: 1, completed: 1 });
+        assert!(text.contains("0 completed groups"), "{text}");
+    }
+
+    #[test]
+    fn newer_formats_are_refused_by_name() {
+        let text = refusal(&[value(0, FORMAT + 1)], Heads { next: 1, completed: 0 });
+        assert!(text.contains(&format!("event format {}", FORMAT + 1)), "{text}");
+        let (seq, newer) = (0, codec::tests::of_newer_format(&keys::event(Seq(0)), &opened(0, FORMAT)));
+        let text = refusal(&[(seq, newer)], Heads { next: 1, completed: 0 });
+        assert!(text.contains("event #0") && text.contains(&format!("format {}", codec::FORMAT + 1)), "{text}");
+    }
 }

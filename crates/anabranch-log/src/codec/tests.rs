@@ -301,13 +301,19 @@ fn a_value_under_another_key_is_refused() {
     assert!(matches!(decode_event(&keys::event(Seq(3)), &value), Err(Fault::Damaged(_))));
 }
 
+/// A value as the next format might write it.
+pub(crate) fn of_newer_format(key: &[u8], event: &Event) -> Vec<u8> {
+    let mut value = encode_event(key, event).unwrap();
+    value[0] = FORMAT + 1;
+    let stored = checksum(value[0], key, &value[HEADER..]).to_le_bytes();
+    value[1..HEADER].copy_from_slice(&stored);
+    value
+}
+
 #[test]
 fn a_newer_format_is_refused_by_name() {
     let key = keys::event(Seq(0));
-    let mut value = encode_event(&key, &every_kind()[0]).unwrap();
-    value[0] = FORMAT + 1;
-    let stored = checksum(value[0], &key, &value[HEADER..]).to_le_bytes();
-    value[1..HEADER].copy_from_slice(&stored);
+    let value = of_newer_format(&key, &every_kind()[0]);
     assert_eq!(decode_event(&key, &value), Err(Fault::Newer(u32::from(FORMAT) + 1)));
 }
 

@@ -70,6 +70,21 @@ fn one_that_cannot_be_written_leaves_the_others_and_one_made_again_replaces() {
 }
 
 #[test]
+fn one_half_replaced_when_the_process_died_is_put_back() {
+    let directory = tempdir().unwrap();
+    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    save(&**run.journal(), 0);
+    save(&**run.journal(), 20);
+    run.close().unwrap();
+    let checkpoints = directory.path().join("checkpoints");
+    fs::rename(checkpoints.join("step-000020"), checkpoints.join(".old-step-000020")).unwrap();
+    copy(&checkpoints.join("step-000000"), &checkpoints.join(".old-step-000000")).unwrap();
+    RunLog::open(directory.path(), Durability::Process).unwrap().close().unwrap();
+    assert_eq!(names(directory.path()), ["step-000020", "step-000000"]);
+    assert_eq!(fs::read_dir(checkpoints).unwrap().count(), 2);
+}
+
+#[test]
 fn a_damaged_one_is_skipped_for_the_one_before_it() {
     let whole = tempdir().unwrap();
     let run = RunLog::open(whole.path(), Durability::Process).unwrap();

@@ -12,6 +12,7 @@ use tempfile::tempdir;
 use crate::scripted::{Numbers, complete, group, id};
 
 const DIRECTORY: &str = "ANABRANCH_KILLED_RUN";
+const SYNC: &str = "ANABRANCH_KILLED_RUN_SYNCED";
 
 /// Not a test of its own: the process that the test below starts and kills. It appends groups, several at a time, and
 /// prints which were acknowledged, until it is killed.
@@ -24,7 +25,9 @@ fn child() {
     };
     say("opening".to_owned());
     let options = RunLog::options().sealer(|_| Ok(Sealer::new(None, |_| Ok(()))));
-    let run = options.open(&directory, Durability::Process).unwrap();
+    // Both durable modes in turn, on one directory.
+    let durability = if std::env::var(SYNC).is_ok() { Durability::Sync } else { Durability::Process };
+    let run = options.open(&directory, durability).unwrap();
     let mut row = u64::from(run.found().session) * 1_000_000;
     for round in 1.. {
         let recorded: Vec<_> = (0..=round % 5).map(|index| (row + index, complete(&run, row + index))).collect();
@@ -53,13 +56,12 @@ fn acknowledged_groups_survive_a_kill_at_any_moment() {
     let mut saved = String::new();
     for kill in 0..kills {
         let seed = numbers.0;
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["killed::child", "--exact", "--nocapture"])
-            .env(DIRECTORY, directory.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["killed::child", "--exact", "--nocapture"]).env(DIRECTORY, directory.path());
+        if numbers.below(3) == 0 {
+            child.env(SYNC, "yes");
+        }
+        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line == "opening"), "the child starts (kill {kill}, seed {seed})");
         // Killed after some acknowledgements and a moment more, or, one time in four, while it opens.
