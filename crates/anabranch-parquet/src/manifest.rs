@@ -187,6 +187,19 @@ fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError>
     Ok(manifest)
 }
 
+/// Whether a seal may have left this file: unfinished, or a segment by its name. Whatever else a user keeps there stays.
+fn is_ours(path: &Path) -> bool {
+    let part = |part: Option<&std::ffi::OsStr>| part.and_then(std::ffi::OsStr::to_str).unwrap_or_default().to_owned();
+    let (stem, extension) = (part(path.file_stem()), part(path.extension()));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let segment = stem.split_once('-').is_some_and(|(first, last)| digits(first) && digits(last));
+    match extension.as_str() {
+        "part" => segment || digits(&stem),
+        "parquet" => segment,
+        _ => false,
+    }
+}
+
 /// Removes what a kill left below `folder`: files of a table that no manifest names, and unfinished ones.
 pub(crate) fn remove_leftovers(
     folder: &Path,
@@ -199,8 +212,7 @@ pub(crate) fn remove_leftovers(
     for directory in tables.iter().copied().chain([DIRECTORY]).map(|name| folder.join(name)) {
         for entry in fs::read_dir(&directory).map_err(SegmentError::io("read", &directory))? {
             let path = entry.map_err(SegmentError::io("read", &directory))?.path();
-            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-            if extension == "part" || (extension == "parquet" && !sealed.contains(&path)) {
+            if is_ours(&path) && !sealed.contains(&path) {
                 fs::remove_file(&path).map_err(SegmentError::io("remove the leftover", &path))?;
                 removed.push(path);
             }

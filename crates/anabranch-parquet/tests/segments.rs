@@ -310,7 +310,10 @@ fn one_process_seals_at_a_time_and_readers_need_no_lock() {
     assert!(matches!(Segments::open(folder.path()), Err(SegmentError::Locked(_))));
     assert_eq!(read(folder.path()).len(), 40);
     drop(segments);
+    let theirs = folder.path().join("events/notes.parquet");
+    fs::write(&theirs, "a user's own file").unwrap();
     Segments::open(folder.path()).unwrap();
+    assert!(theirs.exists(), "only what a seal can have left is removed");
 }
 
 #[test]

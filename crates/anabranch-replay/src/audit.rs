@@ -200,7 +200,7 @@ impl Auditor {
                 (self.taken_at, self.pause_began) = (None, None);
                 self.moments.clear();
             }
-            EventKind::RunClosed { .. } => audit.closed = true,
+            EventKind::RunClosed { .. } => {}
             _ => return,
         }
         audit.closed = matches!(event.kind, EventKind::RunClosed { .. });

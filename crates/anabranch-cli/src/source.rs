@@ -1,0 +1,145 @@
+//! Where a run is read from: its log, or its sealed Parquet segments.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anabranch_core::{Event, Group, GroupId, Seq};
+use anabranch_log::{OpenError, ReadLog};
+use anabranch_parquet::SegmentReader;
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use crate::arguments::RunArguments;
+use crate::utc::utc;
+
+/// An opened run.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Its log, which no writer has open.
+    Log(Box<ReadLog>),
+    /// Its sealed segments.
+    Segments {
+        /// The reader.
+        reader: SegmentReader,
+        /// Whether a writer has the log open.
+        live: bool,
+    },
+}
+
+/// What an answer was read from.
+#[derive(Debug, Serialize)]
+pub(crate) struct Origin {
+    /// `log` or `parquet`.
+    from: &'static str,
+    /// The directory.
+    path: PathBuf,
+    /// Whether a writer has the run open, so that the answer stops where it last sealed.
+    live: bool,
+    /// The last event read.
+    through: Option<Seq>,
+    /// Its wall time, milliseconds since the Unix epoch.
+    through_wall_ms: Option<u64>,
+    /// Acknowledged events that a power loss took since the last session.
+    lost: u64,
+}
+
+/// Where a run's segments lie.
+pub(crate) fn segments_of(run: &Path) -> PathBuf {
+    run.join("parquet")
+}
+
+fn has_segments(folder: &Path) -> bool {
+    folder.join("manifest").is_dir()
+}
+
+impl Source {
+    /// Opens the run at `arguments.path`: its log where there is one that nobody writes, else its segments.
+    pub(crate) fn open(arguments: &RunArguments) -> anyhow::Result<Self> {
+        let path = &arguments.path;
+        let opened = if arguments.accept_missing_head { ReadLog::open_without_head(path) } else { ReadLog::open(path) };
+        let (folder, refused, live) = match opened {
+            Ok(log) => return Ok(Self::Log(Box::new(log))),
+            Err(error @ OpenError::Live { .. }) => (segments_of(path), error, true),
+            Err(error @ OpenError::NoRun { .. }) if has_segments(path) => (path.clone(), error, false),
+            Err(error @ OpenError::NoRun { .. }) => (segments_of(path), error, false),
+            Err(error) => return Err(error.into()),
+        };
+        if has_segments(&folder) {
+            let reader = SegmentReader::open(&folder)?;
+            return Ok(Self::Segments { reader, live });
+        }
+        if live {
+            return Err(anyhow::Error::new(refused).context("nothing is sealed yet"));
+        }
+        let what = if path.exists() { "is neither a run nor a Parquet folder" } else { "does not exist" };
+        bail!(
+            "{} {what}: name the directory that the run was opened with (it has HEAD and log/ in it), or a Parquet folder \
+             (it has manifest/ in it)",
+            path.display()
+        )
+    }
+
+    /// All events, in order.
+    pub(crate) fn events(&self) -> Box<dyn Iterator<Item = anyhow::Result<Event>> + '_> {
+        match self {
+            Self::Log(log) => Box::new(log.events().map(|event| Ok(event?))),
+            Self::Segments { reader, .. } => Box::new(reader.events().map(|event| Ok(event?))),
+        }
+    }
+
+    /// The payload of a completed group.
+    pub(crate) fn payload(&self, id: &GroupId) -> anyhow::Result<Group> {
+        match self {
+            Self::Log(log) => Ok(log.payload(id)?),
+            Self::Segments { reader, .. } => reader
+                .payload(id)?
+                .with_context(|| format!("the payload of {id} is not in {}", reader.folder().display())),
+        }
+    }
+
+    /// What answers rest on, once the `last` event was read.
+    pub(crate) fn origin(&self, last: Option<(Seq, u64)>) -> Origin {
+        let (from, path, live, lost) = match self {
+            Self::Log(log) => ("log", log.path(), false, log.lost()),
+            Self::Segments { reader, live } => ("parquet", reader.folder(), *live, 0),
+        };
+        let (through, through_wall_ms) = last.unzip();
+        Origin { from, path: path.to_owned(), live, through, through_wall_ms, lost }
+    }
+
+    /// Reads all events into `push`, and says what was read.
+    pub(crate) fn read(&self, mut push: impl FnMut(&Event)) -> anyhow::Result<Origin> {
+        let mut last = None;
+        for event in self.events() {
+            let event = event?;
+            push(&event);
+            last = Some((event.seq, event.wall_ms));
+        }
+        Ok(self.origin(last))
+    }
+}
+
+impl Origin {
+    /// Whether a writer has the run open.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match (self.from, self.live) {
+            ("log", _) => "log",
+            (_, true) => "sealed segments of a live run",
+            (_, false) => "sealed segments",
+        };
+        write!(f, "read        {what} in {}", self.path.display())?;
+        if let (Some(through), Some(ms)) = (self.through, self.through_wall_ms) {
+            write!(f, ", through {through} at {}", utc(ms))?;
+        }
+        if self.lost > 0 {
+            write!(f, "; {} acknowledged events after it were lost with the power", self.lost)?;
+        }
+        Ok(())
+    }
+}

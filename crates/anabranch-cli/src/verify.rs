@@ -1,0 +1,132 @@
+//! `anabranch verify`: is this the log of a run that kept its contract, and do its copies agree?
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anabranch_core::Event;
+use anabranch_log::ReadLog;
+use anabranch_parquet::SegmentReader;
+use anabranch_replay::{Report, Verifier};
+use serde::Serialize;
+
+use crate::arguments::RunArguments;
+use crate::output::Output;
+use crate::source::{Origin, Source, segments_of};
+
+#[derive(Serialize)]
+struct Answer {
+    source: Origin,
+    sound: bool,
+    report: Report,
+    /// What is wrong with stored bytes: payloads that are not what was recorded, segments that are not the log.
+    damage: Vec<String>,
+    /// What was compared, beside the events.
+    checked: Vec<String>,
+}
+
+pub(crate) fn verify(run: &RunArguments, output: Output) -> anyhow::Result<ExitCode> {
+    let source = Source::open(run)?;
+    let mut verifier = Verifier::new();
+    let origin = source.read(|event| verifier.push(event))?;
+    let report = verifier.finish();
+    let (mut damage, mut checked) = (Vec::new(), Vec::new());
+    match &source {
+        Source::Log(log) => {
+            check_log(log, &mut damage, &mut checked);
+            let folder = segments_of(&run.path);
+            if folder.join("manifest").is_dir() {
+                check_copies(log, &folder, &mut damage, &mut checked);
+            }
+        }
+        Source::Segments { reader, .. } => check_segments(reader, &mut damage, &mut checked),
+    }
+    let sound = report.is_clean() && damage.is_empty();
+    let answer = Answer { source: origin, sound, report, damage, checked };
+    let mut text = format!("{}\n", answer.source);
+    for damage in &answer.damage {
+        writeln!(text, "{damage}")?;
+    }
+    writeln!(text, "{}", answer.report)?;
+    for checked in &answer.checked {
+        writeln!(text, "compared: {checked}")?;
+    }
+    output.write(text, &answer)?;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Every payload against the digest recorded of it, and the counts against each other.
+fn check_log(log: &ReadLog, damage: &mut Vec<String>, checked: &mut Vec<String>) {
+    match log.check() {
+        Ok(counts) => checked.push(format!("{} payloads with their recorded digests", counts.payloads)),
+        Err(error) => damage.push(error.to_string()),
+    }
+}
+
+/// Every sealed file against its manifest, every payload against its recorded digest.
+fn check_segments(reader: &SegmentReader, damage: &mut Vec<String>, checked: &mut Vec<String>) {
+    let compare = || {
+        reader.check_files()?;
+        let mut payloads = 0;
+        let mut groups = reader.groups();
+        for event in reader.events() {
+            let Event { kind: anabranch_core::EventKind::Completed { id, payload, .. }, .. } = event? else { continue };
+            let Some(group) = groups.next().transpose()? else {
+                anyhow::bail!("the payload of {id} is not sealed, though its completion is");
+            };
+            let digest = group.1.digest();
+            anyhow::ensure!(
+                group.1.id == id && digest == payload,
+                "the sealed payload of {id} has digest {digest}, recorded {payload}"
+            );
+            payloads += 1;
+        }
+        Ok(payloads)
+    };
+    match compare() {
+        Ok(payloads) => checked.push(format!(
+            "{} sealed files with their manifests, {payloads} sealed payloads with their recorded digests",
+            reader.manifests().iter().map(|manifest| manifest.files.len()).sum::<usize>()
+        )),
+        Err(error) => damage.push(format!("{error:#}")),
+    }
+}
+
+/// The segments against the log they were sealed from.
+fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked: &mut Vec<String>) {
+    let compare = || {
+        let reader = match SegmentReader::open(folder) {
+            Err(anabranch_parquet::SegmentError::NoSegments(_)) => return Ok(None),
+            opened => opened?,
+        };
+        let mut logged = log.events();
+        let mut events = 0_u64;
+        for sealed in reader.events() {
+            let sealed = sealed?;
+            let Some(logged) = logged.next().transpose()? else {
+                anyhow::bail!(
+                    "{} is sealed in {} but not in the log: the log lost its end; restore it from a backup",
+                    sealed.seq,
+                    folder.display()
+                );
+            };
+            let same = same_event(&logged, &sealed);
+            anyhow::ensure!(same, "{} differs between the log and {}", logged.seq, folder.display());
+            events += 1;
+        }
+        Ok(Some((reader, events)))
+    };
+    match compare() {
+        Ok(None) => {}
+        Ok(Some((reader, events))) => {
+            checked.push(format!("{events} sealed events with the log"));
+            check_segments(&reader, damage, checked);
+        }
+        Err(error) => damage.push(format!("{error:#}")),
+    }
+}
+
+/// Equal to the bit: floats that are no numbers are equal to themselves.
+fn same_event(a: &Event, b: &Event) -> bool {
+    a == b || format!("{a:?}") == format!("{b:?}")
+}
