@@ -94,7 +94,11 @@ impl Layout {
     }
 }
 
-/// a · b over `quads` quads, times `factor`. Written as one chain of fused multiply-adds, so that no compiler has a choice.
+/// a · b over `quads` quads, times `factor`.
+///
+/// Prefill and decode must get the same bits from it in two different kernels, so no compiler may have a choice: additions
+/// are written in the form that Mesa's algebraic rewriting leaves alone (no common factor to pull out), and the product at
+/// the end is a fused multiply-add with 0, which CUDA's compiler cannot fuse with what the caller does next.
 #[cube]
 pub(crate) fn scaled_dot(
     a: &Array<Quad>,
@@ -109,7 +113,7 @@ pub(crate) fn scaled_dot(
     for i in 0..quads {
         sum = fma(a[a_at + i], b[b_at + i], sum);
     }
-    fma(sum[3], factor, fma(sum[2], factor, fma(sum[1], factor, sum[0] * factor)))
+    fma((sum[0] + sum[1]) + (sum[2] + sum[3]), factor, 0.0f32.runtime())
 }
 
 /// Attends from one query head over `count` keys and values, writes one segment of the output and returns the log of the

@@ -19,8 +19,9 @@ use cubecl::prelude::*;
 use cubek_matmul::components::stage::PartitionBuffering;
 use cubek_matmul::components::tile::TileMatmulKind;
 use cubek_matmul::definition::{MatmulElems, MatmulProblem, TilingBlueprint, TilingScheme};
-use cubek_matmul::launch::{Strategy, launch_ref};
+use cubek_matmul::launch::launch_tiling::launch_ref;
 use cubek_matmul::routines::BlueprintStrategy;
+use cubek_matmul::routines::simple_unit::SimpleUnitAlgorithm;
 use cubek_std::{InputBinding, MatrixLayout};
 
 use crate::device::Device;
@@ -100,12 +101,13 @@ fn product<R: Runtime>(device: &Device<R>, op: &str, a: &Operand<R>, b: &Operand
     blueprint.check_m_bounds = true;
     blueprint.check_n_bounds = true;
     blueprint.check_k_bounds = true;
-    launch_ref(
-        &Strategy::SimpleUnit(BlueprintStrategy::Forced(blueprint)),
+    // The routine itself rather than cubek's `Strategy`, which would compile every algorithm it knows.
+    launch_ref::<R, SimpleUnitAlgorithm>(
         device.client(),
         InputBinding::new(a.binding(), element),
         InputBinding::new(b.binding(), element),
         Operand { tensor: out, transposed: false }.binding(),
+        &BlueprintStrategy::Forced(blueprint),
         &mut elements,
     )
     .unwrap_or_else(|error| panic!("{op}: cubek refuses [{m}, {k}] x [{k}, {n}]: {error:?}"));

@@ -2,7 +2,10 @@
 //!
 //! A row is walked in chunks of the vocabulary. For each chunk, and then for the whole so far, it keeps
 //! M = the largest logit, S = Σ e^((z − M)/τ) and W = Σ e^((z − M)/τ)·(z − M)/τ. From these
-//! log p(y) = (z_y − M)/τ − ln S and the entropy is ln S − W/S. All products feed explicit fused multiply-adds.
+//! log p(y) = (z_y − M)/τ − ln S and the entropy is ln S − W/S.
+//! Two kernels inline these functions, so their compilers must have no choice: a difference comes before its product (Mesa
+//! pulls a common factor out of a sum of products where each is used once), and every product that meets an addition is in
+//! an explicit fused multiply-add (CUDA's compiler fuses others as it likes).
 
 use cubecl::prelude::*;
 
@@ -31,7 +34,7 @@ pub(crate) fn nothing() -> Running {
 /// (z − largest)/τ.
 #[cube]
 pub(crate) fn centred(logit: f32, largest: f32, inverse: f32) -> f32 {
-    fma(logit, inverse, -(largest * inverse))
+    (logit - largest) * inverse
 }
 
 /// One chunk of a row: `width` logits from `at` on. Every unit sharing the row gets the result.
@@ -79,7 +82,7 @@ pub(crate) fn merge(a: Running, b: Running, inverse: f32) -> Running {
 /// log p of a logit in the finished row.
 #[cube]
 pub(crate) fn log_prob(row: Running, logit: f32, inverse: f32) -> f32 {
-    centred(logit, row.largest, inverse) - f32::ln(row.sum)
+    fma(logit - row.largest, inverse, -f32::ln(row.sum))
 }
 
 /// The entropy of the finished row, in nats.

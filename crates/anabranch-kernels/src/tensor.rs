@@ -101,15 +101,10 @@ impl<R: Runtime, E> Tensor<R, E> {
         Self::from_handle(handle, shape)
     }
 
-    /// A kernel argument over all elements.
+    /// A kernel argument over all elements. A kernel that reads vectors counts them itself: lengths are in elements here.
     pub(crate) fn arg(&self) -> ArrayArg<R> {
-        self.arg_by(1)
-    }
-
-    /// A kernel argument over vectors of `width` elements.
-    pub(crate) fn arg_by(&self, width: usize) -> ArrayArg<R> {
         // SAFETY: `handle` holds at least `len` elements of `E` (set at allocation and kept by `view` and `reshape`).
-        unsafe { ArrayArg::from_raw_parts(self.handle.clone(), self.len() / width) }
+        unsafe { ArrayArg::from_raw_parts(self.handle.clone(), self.len()) }
     }
 
     /// The sizes of a two-dimensional tensor.

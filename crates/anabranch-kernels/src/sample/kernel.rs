@@ -120,6 +120,7 @@ fn sample_kernel(
                 threshold = 0u32;
             }
             let kept = threshold;
+            threshold = 0u32;
             let total = mass_from(logits, at, vocab, lane, kept, tempered.largest, inverse, lanes);
             for step in 0..32u32 {
                 let candidate = threshold | (1u32 << (31u32 - step));
