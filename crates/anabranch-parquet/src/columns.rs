@@ -78,7 +78,7 @@ impl<'a, T> Columns<'a, T> {
         let items = make(&mut lists.iter().flatten().flat_map(|items| items.iter()));
         let kind = &self.table.columns[self.done.len()].kind;
         let offsets = OffsetBuffer::from_lengths(lists.iter().map(|items| items.map_or(0, <[I]>::len)));
-        let nulls = NullBuffer::from_iter(lists.iter().map(Option::is_some));
+        let nulls: NullBuffer = lists.iter().map(Option::is_some).collect();
         self.push(Arc::new(ListArray::new(Arc::new(kind.item()), offsets, items, Some(nulls))))
     }
 
@@ -90,7 +90,7 @@ impl<'a, T> Columns<'a, T> {
     ) -> &mut Self {
         let lists: Vec<Option<Vec<I>>> = self.rows.iter().map(get).collect();
         let lengths: Vec<usize> = lists.iter().map(|items| items.as_ref().map_or(0, Vec::len)).collect();
-        let nulls = NullBuffer::from_iter(lists.iter().map(Option::is_some));
+        let nulls: NullBuffer = lists.iter().map(Option::is_some).collect();
         let items: Vec<I> = lists.into_iter().flatten().flatten().collect();
         let kind = &self.table.columns[self.done.len()].kind;
         let columns: &[Column] = if let Kind::Rows(columns) = kind { columns } else { &[] };
@@ -111,17 +111,17 @@ impl<'a, T> Columns<'a, T> {
 }
 
 /// Items of a list of token ids.
-pub(crate) fn tokens<'a>(items: &mut dyn Iterator<Item = &'a u32>) -> ArrayRef {
+pub(crate) fn tokens(items: &mut dyn Iterator<Item = &u32>) -> ArrayRef {
     Arc::new(UInt32Array::from_iter_values(items.copied()))
 }
 
 /// Items of a list of log-probs, bit for bit.
-pub(crate) fn logprobs<'a>(items: &mut dyn Iterator<Item = &'a f32>) -> ArrayRef {
+pub(crate) fn logprobs(items: &mut dyn Iterator<Item = &f32>) -> ArrayRef {
     Arc::new(Float32Array::from_iter_values(items.copied()))
 }
 
 /// Items of a loss mask.
-pub(crate) fn mask<'a>(items: &mut dyn Iterator<Item = &'a bool>) -> ArrayRef {
+pub(crate) fn mask(items: &mut dyn Iterator<Item = &bool>) -> ArrayRef {
     Arc::new(BooleanArray::from(items.copied().collect::<Vec<bool>>()))
 }
 

@@ -1,5 +1,5 @@
-//! The public side of an anabranch run: Parquet segments with a documented, versioned schema, which DuckDB, pandas and
-//! Polars read with no code of ours.
+//! The public side of an anabranch run: Parquet segments with a documented, versioned schema, which `DuckDB`, pandas
+//! and Polars read with no code of ours.
 //!
 //! A segment is a range of the log: five files (`events`, `groups`, `samples`, `publications`, `steps`) and the numbered
 //! manifest that names them. [`Segments`] seals, [`SegmentReader`] reads back: events exactly, payloads bit for bit.

@@ -45,7 +45,7 @@ fn what_is_counted_is_what_the_log_says() {
                 by_group.insert(id, summary.generated());
             }
             EventKind::BatchTaken { groups, .. } => {
-                consumed += groups.iter().map(|group| by_group[&group.id]).sum::<u64>()
+                consumed += groups.iter().map(|group| by_group[&group.id]).sum::<u64>();
             }
             _ => {}
         }
