@@ -35,7 +35,7 @@ fn tokens(n: usize) -> Vec<Token> {
 }
 
 /// Metrics and gradient from the device, into outputs full of NaN.
-fn run(clip: &Clip, correction: &Correction, tokens: &[Token], scale: f32) -> (Metrics, Vec<f32>) {
+fn run(clip: &Clip, correction: Correction, tokens: &[Token], scale: f32) -> (Metrics, Vec<f32>) {
     let device = device();
     let column = |of: fn(&Token) -> f64| {
         let values: Vec<f32> = tokens.iter().map(|t| of(t) as f32).collect();
@@ -52,7 +52,7 @@ fn run(clip: &Clip, correction: &Correction, tokens: &[Token], scale: f32) -> (M
     let grad = device.tensor(&vec![f32::NAN; tokens.len()], &[tokens.len()]);
     let output = LossOutput::new(&device, tokens.len());
     crate::elementwise::fill(&device, f32::NAN, &output.partial);
-    forward_backward(&device, clip, correction, &inputs, scale, &grad, &output);
+    forward_backward(&device, clip, &correction, &inputs, scale, &grad, &output);
     (output.read(&device), grad.read(&device))
 }
 
@@ -72,7 +72,7 @@ fn the_shared_vector() {
     for (correction, expected) in CORRECTIONS.iter().zip(expected) {
         for (side, metrics) in [
             ("reference", reference::forward_backward(&PLAIN, correction, &shared(), 1.0).0),
-            ("device", run(&PLAIN, correction, &shared(), 1.0).0),
+            ("device", run(&PLAIN, *correction, &shared(), 1.0).0),
         ] {
             let name = format!("{side} {correction:?}");
             assert_near(&name, metrics.loss_sum / metrics.tokens, expected, 5e-7);
@@ -91,12 +91,12 @@ fn the_shared_vector() {
 fn k3_of_formulas() {
     // d = 1: 0.7183; d = 15 and the clamp at 20; a small d has d²/2 although e^d − 1 − d has no digits left in f32.
     for (d, expected) in [(1.0f32, 0.718_281_8), (15.0, 15.0f64.exp() - 16.0), (30.0, 20.0f64.exp() - 21.0)] {
-        let metrics = run(&PLAIN, &Correction::None, &[token(-1.0, -1.0, -1.0 - d, 1.0)], 1.0).0;
+        let metrics = run(&PLAIN, Correction::None, &[token(-1.0, -1.0, -1.0 - d, 1.0)], 1.0).0;
         assert_near("k3", metrics.kl_k3_sum / expected, 1.0, 1e-5);
     }
     for d in [1e-3f32, -1e-3, 0.2, -0.2, 0.249, -0.249, 0.251, -0.251] {
         let given = token(d, 0.0, 0.0, 1.0);
-        let (found, exact) = (run(&PLAIN, &Correction::None, &[given], 1.0).0, f64::from(d).exp_m1());
+        let (found, exact) = (run(&PLAIN, Correction::None, &[given], 1.0).0, f64::from(d).exp_m1());
         // Beyond the series the difference costs less than two digits: 0.03 of 1.3.
         assert_near("k3", found.kl_k3_sum / (exact - f64::from(d)), 1.0, 1e-5);
         assert_near("deviation", found.max_ratio_deviation / exact.abs(), 1.0, 1e-5);
@@ -111,7 +111,7 @@ fn the_device_matches_the_reference() {
                 let tokens = tokens(n);
                 let scale = 1.0 / n as f32;
                 let (exact, exact_grads) = reference::forward_backward(&clip, &correction, &tokens, f64::from(scale));
-                let (found, grads) = run(&clip, &correction, &tokens, scale);
+                let (found, grads) = run(&clip, correction, &tokens, scale);
                 let name = format!("{clip:?} {correction:?} {n}");
                 let size: f64 = tokens.iter().filter(|t| t.mask).map(|t| t.advantage.abs()).sum();
                 // The loss is a sum of both signs: relative to the sum of the magnitudes.
@@ -163,7 +163,7 @@ fn gradients_match_finite_differences() {
                             let (_, exact) = reference::forward_backward(&clip, &correction, &[given], 0.25);
                             let name = format!("{clip:?} {correction:?} {given:?}");
                             assert_near(&name, exact[0], slope, 1e-8);
-                            let (_, found) = run(&clip, &correction, &[given], 0.25);
+                            let (_, found) = run(&clip, correction, &[given], 0.25);
                             assert_near(&name, f64::from(found[0]), slope, 1e-4 * slope.abs());
                             seen[usize::from(slope == 0.0)] += usize::from(mask);
                         }
@@ -178,7 +178,7 @@ fn gradients_match_finite_differences() {
 #[test]
 fn equal_log_probs_give_ratios_of_exactly_one() {
     let tokens: Vec<Token> = (0..777).map(|i| token(-0.013 * i as f32, -0.013 * i as f32, -2.0, 1.0)).collect();
-    let metrics = run(&PLAIN, &Correction::Decoupled, &tokens, 1.0).0;
+    let metrics = run(&PLAIN, Correction::Decoupled, &tokens, 1.0).0;
     assert_near("ratios", metrics.ratio_sum, 777.0, 0.0);
     assert_near("deviation", metrics.max_ratio_deviation, 0.0, 0.0);
     assert_near("clipped", metrics.clipped, 0.0, 0.0);
@@ -190,7 +190,7 @@ fn far_ratios_stay_finite() {
         for distance in [-500.0f32, -21.0, 21.0, 500.0] {
             let given = [token(-600.0 + distance, -600.0, -600.0 - distance, advantage)];
             let (exact, exact_grads) = reference::forward_backward(&PLAIN, &Correction::Decoupled, &given, 1.0);
-            let (found, grads) = run(&PLAIN, &Correction::Decoupled, &given, 1.0);
+            let (found, grads) = run(&PLAIN, Correction::Decoupled, &given, 1.0);
             assert_near("loss", found.loss_sum, exact.loss_sum, 1e-5 * exact.loss_sum.abs());
             assert_near("squares", found.weight_square_sum, exact.weight_square_sum, 1e-5 * exact.weight_square_sum);
             assert_eq!([f64::from(grads[0])].as_slice(), exact_grads);
@@ -206,11 +206,11 @@ fn masked_tokens_take_no_part_whatever_they_hold() {
         *token =
             Token { log_prob: nan, proximal: f64::INFINITY, behaviour: nan, advantage: nan, entropy: nan, ..*token };
     }
-    let (metrics, grads) = run(&WIDE, &Correction::Decoupled, &spoiled, 1.0);
-    assert_eq!((metrics, grads.clone()), run(&WIDE, &Correction::Decoupled, &tokens(100), 1.0));
+    let (metrics, grads) = run(&WIDE, Correction::Decoupled, &spoiled, 1.0);
+    assert_eq!((metrics, grads.clone()), run(&WIDE, Correction::Decoupled, &tokens(100), 1.0));
     assert!(spoiled.iter().zip(&grads).all(|(t, g)| t.mask || *g == 0.0));
     let all_masked: Vec<Token> = spoiled.into_iter().filter(|t| !t.mask).collect();
-    assert_eq!(run(&WIDE, &Correction::Decoupled, &all_masked, 1.0), (Metrics::default(), vec![0.0; 20]));
+    assert_eq!(run(&WIDE, Correction::Decoupled, &all_masked, 1.0), (Metrics::default(), vec![0.0; 20]));
 }
 
 #[test]
@@ -221,12 +221,12 @@ fn a_value_that_is_not_finite_shows() {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let mut given = tokens(50);
             spoil(&mut given[7], bad);
-            let (metrics, grads) = run(&PLAIN, &Correction::Truncated { cap: 0.8 }, &given, 1.0);
+            let (metrics, grads) = run(&PLAIN, Correction::Truncated { cap: 0.8 }, &given, 1.0);
             assert!(grads.iter().enumerate().all(|(i, g)| g.is_nan() == (i == 7)), "{bad}: {grads:?}");
             assert!(metrics.loss_sum.is_nan() && metrics.clipped.is_nan() && metrics.kl_k3_sum.is_nan());
             assert!(metrics.max_ratio_deviation.is_nan() && metrics.effective_sample_size().is_nan());
             assert_near("tokens", metrics.tokens, 40.0, 0.0);
-            let merged = Metrics::default().merge(metrics).merge(run(&PLAIN, &Correction::None, &tokens(9), 1.0).0);
+            let merged = Metrics::default().merge(metrics).merge(run(&PLAIN, Correction::None, &tokens(9), 1.0).0);
             assert!(merged.loss_sum.is_nan() && merged.max_ratio_deviation.is_nan());
         }
     }
@@ -235,9 +235,9 @@ fn a_value_that_is_not_finite_shows() {
 #[test]
 fn micro_batches_add_up() {
     let all = tokens(500);
-    let (whole, grads) = run(&WIDE, &Correction::Decoupled, &all, 0.002);
+    let (whole, grads) = run(&WIDE, Correction::Decoupled, &all, 0.002);
     let parts: Vec<_> =
-        [&all[..77], &all[77..300], &all[300..]].map(|part| run(&WIDE, &Correction::Decoupled, part, 0.002)).into();
+        [&all[..77], &all[77..300], &all[300..]].map(|part| run(&WIDE, Correction::Decoupled, part, 0.002)).into();
     let merged = parts.iter().map(|(metrics, _)| *metrics).reduce(Metrics::merge).unwrap();
     assert_near("loss", merged.loss_sum, whole.loss_sum, 1e-4);
     assert_near("kl", merged.kl_k3_sum, whole.kl_k3_sum, 1e-5 * whole.kl_k3_sum);
@@ -249,7 +249,7 @@ fn micro_batches_add_up() {
 
 #[test]
 fn no_tokens_have_no_metrics() {
-    assert_eq!(run(&PLAIN, &Correction::None, &[], 1.0), (Metrics::default(), vec![]));
+    assert_eq!(run(&PLAIN, Correction::None, &[], 1.0), (Metrics::default(), vec![]));
 }
 
 #[test]
