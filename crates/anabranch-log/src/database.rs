@@ -1,5 +1,7 @@
 //! The database of a run: its column families, and reading from them.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch_core::{Event, EventKind, Group, GroupId, Seq};
@@ -9,7 +11,7 @@ use rocksdb::{
 };
 
 use crate::codec::{self, Fault, Heads};
-use crate::{ReadError, Segment, keys};
+use crate::{OpenError, ReadError, Segment, keys};
 
 /// Payloads from this size on go to blob files, which compactions do not rewrite.
 const MIN_BLOB: u64 = 1024;
@@ -26,8 +28,29 @@ impl Database {
         path.join("CURRENT").exists()
     }
 
+    /// Makes the database at `path`: with all its families, or not at all. A process killed in between leaves a part of
+    /// one under another name, which the next attempt removes.
+    pub(crate) fn create(path: &Path) -> Result<Self, OpenError> {
+        let part = path.with_extension("part");
+        match std::fs::remove_dir_all(&part) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(OpenError::file("removing", &part)(error));
+            }
+            _ => drop(Self::write(&part, true)?),
+        }
+        std::fs::rename(&part, path).map_err(OpenError::file("naming", path))?;
+        if let Some(run) = path.parent() {
+            File::open(run).and_then(|run| run.sync_all()).map_err(OpenError::file("syncing", run))?;
+        }
+        Ok(Self::open(path)?)
+    }
+
     /// Opens the database at `path` for its one writer.
-    pub(crate) fn write(path: &Path, create: bool) -> Result<Self, ReadError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::write(path, false)
+    }
+
+    fn write(path: &Path, create: bool) -> Result<Self, ReadError> {
         let mut options = options();
         options.create_if_missing(create);
         options.create_missing_column_families(create);

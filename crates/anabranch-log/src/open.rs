@@ -262,7 +262,8 @@ impl RunLogOptions {
         }
         let head = HeadFile::open(&head_path, durability == Durability::Sync);
         let head = head.map_err(OpenError::file("opening", &head_path))?;
-        let database = Database::write(&layout::log(path), !exists)?;
+        let log = layout::log(path);
+        let database = if exists { Database::open(&log)? } else { Database::create(&log)? };
         let store = Arc::new(Store::new(path, durability, database, heads, checkpoints));
 
         let found = found(&past);

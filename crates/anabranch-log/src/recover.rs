@@ -137,7 +137,7 @@ mod tests {
     /// A run whose database holds `values` as its events, and these heads.
     fn run(values: &[(u64, Vec<u8>)], heads: Heads) -> (tempfile::TempDir, Checkpoints) {
         let directory = tempfile::tempdir().unwrap();
-        let database = Database::write(&layout::log(directory.path()), true).unwrap();
+        let database = Database::create(&layout::log(directory.path())).unwrap();
         let mut batch = WriteBatch::default();
         for (seq, value) in values {
             database.put_event(&mut batch, &keys::event(Seq(*seq)), value);
