@@ -76,8 +76,8 @@ impl Scheduler {
     /// Queues a request, or refuses it through its own stream.
     pub fn submit(&mut self, request: Request, output: Output) {
         if let Some(fault) = self.fault(&request) {
-            let fault = format!("request {}: {fault}", request.id);
-            let _ = output.unbounded_send(Err(EngineError::Fatal(fault)));
+            let error = EngineError::Fatal(format!("request {}: {fault}", request.id));
+            let _ = output.unbounded_send(Err(error));
             return;
         }
         let tokens = request.tokens.clone();
@@ -223,7 +223,10 @@ impl Scheduler {
     pub fn deliver(&mut self, plan: &Plan, sampled: &[Sampled], version: Version) {
         for (slot, sampled) in plan.slots.iter().zip(sampled) {
             let Some(sequence) = &mut self.slots[*slot] else { continue };
-            if sequence.accept(sampled, version) {
+            if sampled.token as usize >= self.vocab {
+                sequence.fail("its logits are not finite: the installed weights are damaged");
+                self.slots[*slot] = None;
+            } else if sequence.accept(sampled, version) {
                 self.slots[*slot] = None;
             }
         }
@@ -280,6 +283,11 @@ impl Sequence {
             key: halves(key.seed),
             counter: [halves(key.lease)[0], halves(key.lease)[1], key.sample, position],
         }
+    }
+
+    fn fail(&mut self, problem: &str) {
+        let error = EngineError::Fatal(format!("request {}: {problem}", self.request.id));
+        let _ = self.output.unbounded_send(Err(error));
     }
 
     /// Takes a token; whether the request has ended with it.

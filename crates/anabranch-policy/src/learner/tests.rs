@@ -40,7 +40,7 @@ fn groups(step: u64) -> Batch {
 }
 
 /// The same step in `f64`, written out.
-fn expected_step(policy: &Policy, batch: &Batch, grpo: &Grpo) -> (f64, f64, Vec<f64>) {
+fn expected_step(policy: &Policy, batch: &Batch, grpo: &Grpo) -> (f64, f64, f64, Vec<f64>) {
     let (config, layout) = (policy.config(), policy.parameters().layout());
     let mut weights: Vec<f64> = policy.parameters().data().iter().map(|v| f64::from(*v)).collect();
     let mut packed = Packed::new();
@@ -61,13 +61,17 @@ fn expected_step(policy: &Policy, batch: &Batch, grpo: &Grpo) -> (f64, f64, Vec<
     let trace = reference::forward(config, layout, &weights, &packed, 1.0);
     let tokens = recorded.len() as f64;
     let (mut loss, mut factors) = (0.0, Vec::new());
+    let (mut first, mut second) = (0.0, 0.0);
     for (index, log_prob) in trace.log_probs.iter().enumerate() {
         let advantage = advantages[index];
+        let importance = (log_prob - recorded[index]).exp();
+        first += importance;
+        second += importance * importance;
         let (ratio, weight) = match grpo.ratio {
-            Ratio::Recorded => ((log_prob - recorded[index]).exp(), 1.0),
+            Ratio::Recorded => (importance, 1.0),
             // On the first update ℓ = p.
-            Ratio::Decoupled => (1.0, (log_prob - recorded[index]).exp()),
-            Ratio::Truncated { cap } => (1.0, (log_prob - recorded[index]).exp().min(cap)),
+            Ratio::Decoupled => (1.0, importance),
+            Ratio::Truncated { cap } => (1.0, importance.min(cap)),
         };
         let clipped = ratio.clamp(0.8, 1.2) * advantage;
         loss -= (ratio * advantage).min(clipped) * weight / tokens;
@@ -86,7 +90,7 @@ fn expected_step(policy: &Policy, batch: &Batch, grpo: &Grpo) -> (f64, f64, Vec<
         // First update: the bias-corrected moments are the gradient and its square.
         *weight -= settings.learning_rate * gradient / (gradient.abs() + settings.eps);
     }
-    (loss, norm, weights)
+    (loss, norm, first * first / (tokens * second), weights)
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn a_step_matches_the_reference() {
     for ratio in [Ratio::Recorded, Ratio::Decoupled, Ratio::Truncated { cap: 1.1 }] {
         let (policy, batch) = (policy(), groups(1));
         let grpo = Grpo { ratio, ..Grpo::default() };
-        let (loss, norm, weights) = expected_step(&policy, &batch, &grpo);
+        let (loss, norm, sample_size, weights) = expected_step(&policy, &batch, &grpo);
         let mut learner = policy.learner(adamw()).unwrap().objective(grpo).unwrap();
         let report = learner.step(&batch).unwrap();
         // The loss is a sum of both signs, of terms around 1.
@@ -111,6 +115,8 @@ fn a_step_matches_the_reference() {
         }
         assert_eq!(report.weights, after.digest());
         assert_eq!(report.updates, 1);
+        let ess = report.metrics["ess"];
+        assert!((ess - sample_size).abs() < 1e-5, "{ess} {sample_size}");
         let clipped = report.metrics["clip_fraction"];
         assert_eq!(clipped > 0.05 && clipped < 0.95, ratio == Ratio::Recorded, "{ratio:?}: {clipped}");
     }
@@ -241,4 +247,15 @@ fn parameters_are_those_of_the_policy_before_the_first_step() {
     assert_eq!(learner.digest().unwrap(), digest);
     assert_eq!(learner.weights().unwrap().digest(), digest);
     assert_eq!(learner.parameters().unwrap().digest(), digest);
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_stops_the_run_and_changes_nothing() {
+    let mut batch = groups(1);
+    batch.groups[2].samples[1].logprobs[0] = f32::NEG_INFINITY;
+    let mut learner = learner(Grpo::default());
+    let before = learner.digest().unwrap();
+    let error = learner.step(&batch).unwrap_err().to_string();
+    assert!(error.contains("not finite"), "{error}");
+    assert_eq!(learner.parameters().unwrap().digest(), before);
 }

@@ -24,7 +24,6 @@ pub(super) struct Trainer<R: Runtime> {
     pub(super) grpo: Grpo,
     pub(super) state: State<R>,
     gradients: Tensor<R>,
-    norm: GradientNorm<R>,
 }
 
 /// What a checkpoint holds.
@@ -51,6 +50,12 @@ struct DevicePass<R: Runtime> {
     proximal: Option<Tensor<R>>,
 }
 
+/// An update whose results have not been read yet.
+struct Queued<R: Runtime> {
+    losses: Vec<LossOutput<R>>,
+    norm: GradientNorm<R>,
+}
+
 impl<R: Runtime> Trainer<R> {
     pub fn new(device: &Device<R>, config: &Arc<Config>, parameters: &Parameters, optimizer: AdamW) -> Self {
         let len = [parameters.data().len()];
@@ -67,7 +72,6 @@ impl<R: Runtime> Trainer<R> {
                 published: None,
             },
             gradients: device.empty(&len),
-            norm: GradientNorm::new(device, len[0]),
         }
     }
 
@@ -75,24 +79,33 @@ impl<R: Runtime> Trainer<R> {
         let limits = Limits { vocab: self.model.config().vocab, positions: self.model.config().max_positions };
         let passes = PackedBatch::new(&batch.groups, &self.grpo, limits)?;
         let mut on_device: Vec<DevicePass<R>> = passes.passes.iter().map(|pass| self.upload(pass)).collect();
-        let mut losses = Vec::new();
+        let mut queued = Vec::new();
         for _ in 0..self.grpo.updates {
-            losses.extend(self.update(&mut on_device, passes.tokens));
+            queued.push(self.update(&mut on_device, passes.tokens));
         }
         let device = self.model.device();
-        let read = device.read_many(&[&self.norm.value, &self.state.parameters]);
-        let norm = f64::from(read[0][0]);
-        if !norm.is_finite() {
+        let proximal = on_device.iter().filter_map(|pass| pass.proximal.as_ref());
+        let norms = queued.iter().map(|update| &update.norm.value);
+        let wanted: Vec<&Tensor<R>> = std::iter::once(&self.state.parameters).chain(norms).chain(proximal).collect();
+        let read = device.read_many(&wanted);
+        self.state.digest = weights_digest(self.model.layout(), &read[0]);
+        let (norms, proximal) = read[1..].split_at(queued.len());
+        let norms: Vec<f64> = norms.iter().map(|norm| f64::from(norm[0])).collect();
+        if let Some(norm) = norms.iter().find(|norm| !norm.is_finite()) {
             return Err(PolicyError::Batch {
                 problem: format!(
-                    "the gradient of training step {} has norm {norm}; the weights are spoiled, go back to a checkpoint",
+                    "the gradient of training step {} has norm {norm}, so the update was left out; look for log-probs or \
+                     rewards that are not finite, or lower the learning rate, and go back to a checkpoint",
                     batch.step
                 ),
             });
         }
-        self.state.digest = weights_digest(self.model.layout(), &read[1]);
-        let metrics = losses.iter().map(|loss| loss.read(device)).reduce(Metrics::merge);
-        Ok(self.report(&passes, norm, &metrics.unwrap_or_default()))
+        let losses = queued.iter().flat_map(|update| &update.losses);
+        let metrics = losses.map(|loss| loss.read(device)).reduce(Metrics::merge);
+        let norm = norms.into_iter().fold(0.0, f64::max);
+        let mut report = self.report(&passes, norm, &metrics.unwrap_or_default());
+        report.metrics.insert("ess".into(), effective_sample_size(&passes, proximal));
+        Ok(report)
     }
 
     fn upload(&self, pass: &Pass) -> DevicePass<R> {
@@ -108,11 +121,12 @@ impl<R: Runtime> Trainer<R> {
     }
 
     /// One optimizer update over the whole batch. Only queues work.
-    fn update(&mut self, passes: &mut [DevicePass<R>], tokens: usize) -> Vec<LossOutput<R>> {
+    fn update(&mut self, passes: &mut [DevicePass<R>], tokens: usize) -> Queued<R> {
         let device = self.model.device().clone();
         elementwise::fill(&device, 0.0, &self.gradients);
         let losses = passes.iter_mut().map(|pass| self.accumulate(pass, tokens)).collect();
-        optimizer::gradient_norm(&device, &self.gradients, &self.norm);
+        let norm = GradientNorm::new(&device, self.gradients.len());
+        optimizer::gradient_norm(&device, &self.gradients, &norm);
         self.state.updates += 1;
         let settings = optimizer::AdamW {
             learning_rate: self.optimizer.rate(self.state.updates) as f32,
@@ -131,9 +145,9 @@ impl<R: Runtime> Trainer<R> {
             &self.gradients,
             &self.state.first,
             &self.state.second,
-            &self.norm,
+            &norm,
         );
-        losses
+        Queued { losses, norm }
     }
 
     /// Forward, loss and backward of one pass; its gradient is added to the others'.
@@ -142,10 +156,11 @@ impl<R: Runtime> Trainer<R> {
         let temperature = self.grpo.temperature as f32;
         let activations = self.model.forward(&self.state.parameters, &pass.batch, temperature);
         let log_prob = activations.log_probs();
+        // The first update's forward pass runs at the weights of the step's start.
+        let at_start = pass.proximal.get_or_insert_with(|| log_prob.clone()).clone();
         let proximal = match self.grpo.ratio {
             Ratio::Recorded => pass.behaviour.clone(),
-            // The first update's forward pass runs at the weights of the step's start.
-            Ratio::Decoupled | Ratio::Truncated { .. } => pass.proximal.get_or_insert_with(|| log_prob.clone()).clone(),
+            Ratio::Decoupled | Ratio::Truncated { .. } => at_start,
         };
         let inputs = policy_loss::Inputs {
             log_prob: log_prob.clone(),
@@ -172,7 +187,6 @@ impl<R: Runtime> Trainer<R> {
 
     fn report(&self, passes: &PackedBatch, norm: f64, metrics: &Metrics) -> StepReport {
         let tokens = metrics.tokens.max(1.0);
-        let square = metrics.weight_square_sum.max(f64::MIN_POSITIVE);
         let named = [
             ("reward_mean", passes.reward_mean),
             ("flat_groups", passes.flat_groups),
@@ -183,7 +197,6 @@ impl<R: Runtime> Trainer<R> {
             ("ratio_mean", metrics.ratio_sum / tokens),
             ("kl", metrics.kl_k3_sum / tokens),
             ("entropy", metrics.entropy_sum / tokens),
-            ("ess", metrics.weight_sum * metrics.weight_sum / (tokens * square)),
             ("grad_norm", norm),
             ("learning_rate", self.optimizer.rate(self.state.updates)),
             ("updates", self.state.updates as f64),
@@ -209,4 +222,13 @@ impl<R: Runtime> Trainer<R> {
         self.state.published = Some(weights.clone());
         weights
     }
+}
+
+/// (Σw)² / (n·Σw²) of the weights w = e^(p−b), p at the step's start: the share of the tokens that their importance leaves.
+/// Log ratios are clamped to ±20, as in the loss.
+fn effective_sample_size(batch: &PackedBatch, proximal: &[Vec<f32>]) -> f64 {
+    let recorded = batch.passes.iter().flat_map(|pass| &pass.behaviour);
+    let weights = proximal.iter().flatten().zip(recorded).map(|(p, b)| f64::from(p - b).clamp(-20.0, 20.0).exp());
+    let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
+    sum * sum / (batch.tokens as f64 * squares)
 }

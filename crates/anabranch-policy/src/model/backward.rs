@@ -1,7 +1,8 @@
 //! Packed backward pass: adds the gradient in every parameter to a flat tensor.
 
+use anabranch_kernels::head::{self, HeadGradient};
 use anabranch_kernels::linear::{self, Write};
-use anabranch_kernels::{Tensor, attention, embedding, head, rms_norm, rope, swiglu};
+use anabranch_kernels::{Tensor, attention, embedding, rms_norm, rope, swiglu};
 use cubecl::Runtime;
 
 use super::forward::LayerActivations;
@@ -28,8 +29,7 @@ impl<R: Runtime> Model<R> {
             &batch.targets,
             activations.temperature,
             &activations.head,
-            d_log_probs,
-            None,
+            HeadGradient { log_prob: d_log_probs, entropy: None },
             &d_normed,
             &self.head_weight(gradients),
         );
@@ -102,7 +102,7 @@ impl<R: Runtime> LayerBackward<'_, R> {
             &self.batch.packing,
             &d_qkv,
         );
-        rope::apply_inverse(device, &self.model.rope, self.batch.packing.positions(), shape, &d_qkv);
+        rope::apply_inverse(device, &self.model.rope, &self.batch.packing.positions, shape, &d_qkv);
         let d_normed = self.through(&saved.attention_normed, &self.weights.qkv, &d_qkv, &self.gradients.qkv);
         rms_norm::backward(
             device,

@@ -91,7 +91,7 @@ impl<R: Runtime> Model<R> {
         let (attention_normed, attention_inverse) = self.normed(&input, &weights.attention_norm);
         let qkv = device.empty(&[rows, shape.row()]);
         linear::forward(device, &attention_normed, &weights.qkv, &qkv, Write::Overwrite);
-        rope::apply(device, &self.rope, batch.packing.positions(), shape, &qkv);
+        rope::apply(device, &self.rope, &batch.packing.positions, shape, &qkv);
         let attended = device.empty(&[rows, self.config.q_dim()]);
         let log_sum = device.empty(&[rows, self.config.heads]);
         attention::forward(device, shape, &qkv, &batch.packing, &attended, &log_sum);

@@ -96,7 +96,7 @@ impl<R: Runtime> Model<R> {
         embedding::gather(device, &stream, &ids.wanted, &selected);
         let (normed, _) = self.normed(&selected, &self.final_norm(parameters));
         let logits = device.empty(&[wanted, self.config.vocab]);
-        head::logits(device, &self.head, &normed, &self.head_weight(parameters), &logits);
+        head::logits(device, &normed, &self.head_weight(parameters), &logits);
         Some(logits)
     }
 
