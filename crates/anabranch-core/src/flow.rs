@@ -13,7 +13,9 @@ use crate::past::Retry;
 pub enum Stage {
     /// Between the source and the operator that issues it: adaptors may hold any number of these.
     Offered,
-    /// Between its issue and the buffer (or batch): generated, scored, waiting for room.
+    /// With an operator that works on it: generated, scored, on its way into the log.
+    Working,
+    /// Between two operators before the buffer (or batch), or waiting for room.
     Upstream,
     /// In the buffer.
     Buffered,
@@ -26,6 +28,7 @@ pub enum Stage {
 #[derive(Debug, Default)]
 struct State {
     offered: usize,
+    working: usize,
     upstream: usize,
     buffered: usize,
     held: usize,
@@ -59,7 +62,7 @@ impl Flow {
         }
         // The source may end once nothing is open; it can do so only when woken.
         let waker = state.source.take();
-        let departed = from == Stage::Upstream && to != Stage::Upstream;
+        let departed = from != to && matches!(from, Stage::Working | Stage::Upstream);
         let waiting = if departed { std::mem::take(&mut state.room) } else { Vec::new() };
         drop(state);
         waker.into_iter().chain(waiting).for_each(Waker::wake);
@@ -76,7 +79,7 @@ impl Flow {
         !state.source_ended
     }
 
-    /// `waker` is woken when the next group leaves upstream.
+    /// `waker` is woken when the next group leaves an operator, or enters the buffer or a batch.
     pub(crate) fn wake_on_departure(&self, waker: &Waker) {
         let mut state = self.0.lock();
         if !state.room.iter().any(|known| known.will_wake(waker)) {
@@ -85,7 +88,12 @@ impl Flow {
     }
 
     pub(crate) fn upstream(&self) -> usize {
-        self.0.lock().upstream
+        let state = self.0.lock();
+        state.working + state.upstream
+    }
+
+    pub(crate) fn working(&self) -> usize {
+        self.0.lock().working
     }
 
     pub(crate) fn buffered(&self) -> usize {
@@ -121,7 +129,7 @@ impl Flow {
     /// Ends the source if nothing is open or queued, else leaves `waker` to be woken by the next change.
     pub(crate) fn try_end(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
-        if state.offered + state.upstream + state.buffered == 0 && state.retries.is_empty() {
+        if state.offered + state.working + state.upstream + state.buffered == 0 && state.retries.is_empty() {
             state.source_ended = true;
         } else {
             state.source = Some(waker.clone());
@@ -148,6 +156,7 @@ impl State {
     fn count(&mut self, stage: Stage) -> Option<&mut usize> {
         match stage {
             Stage::Offered => Some(&mut self.offered),
+            Stage::Working => Some(&mut self.working),
             Stage::Upstream => Some(&mut self.upstream),
             Stage::Buffered => Some(&mut self.buffered),
             Stage::Held => Some(&mut self.held),

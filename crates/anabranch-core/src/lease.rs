@@ -192,7 +192,7 @@ impl Lease {
         let stamp = self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0);
         self.issued = Some(stamp);
         if self.stage == Stage::Offered {
-            self.arrive(Stage::Upstream);
+            self.arrive(Stage::Working);
         }
         stamp
     }

@@ -225,8 +225,13 @@ impl Run {
         self.flow().upstream()
     }
 
-    /// `waker` is woken when the next group enters the buffer or a batch, or is settled: for an operator that may issue
-    /// no lease before.
+    /// Those of them that an operator works on: generated, scored, on their way into the log.
+    pub fn working(&self) -> usize {
+        self.flow().working()
+    }
+
+    /// `waker` is woken when the next group leaves an operator, enters the buffer or a batch, or is settled: for an
+    /// operator that may issue no lease before.
     pub fn wake_on_departure(&self, waker: &Waker) {
         self.flow().wake_on_departure(waker);
     }

@@ -20,7 +20,7 @@ const MAX_REISSUES: u32 = 3;
 ///
 /// First the groups that an earlier session left in the log, then queued retries, then leases that were in flight, then
 /// fresh prompts; a retry queued while fresh prompts flow goes before the next of them. Ends when the dataset is
-/// exhausted, no lease is open and no retry is queued.
+/// exhausted, no retry is queued and none can come: with [`Unused::Retry`], when no lease is open.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Prompts {
@@ -197,7 +197,9 @@ impl Stream for Prompts {
         loop {
             match self.next_lease() {
                 Ok(Some(lease)) => return Poll::Ready(Some(Ok(lease))),
-                Ok(None) if self.run.flow().try_end(cx.waker()) => {
+                // Without retries nothing more can come, whatever is open: an adaptor that holds groups back until the end
+                // gets its end.
+                Ok(None) if self.unused == Unused::Drop || self.run.flow().try_end(cx.waker()) => {
                     self.ended = true;
                     return Poll::Ready(None);
                 }
@@ -244,13 +246,22 @@ mod tests {
     #[test]
     fn epochs_follow_each_other_and_the_source_waits_for_open_leases() {
         let run = Run::in_memory();
-        let mut prompts = run.prompts(dataset(3)).epochs(2);
+        let mut prompts = run.prompts(dataset(3)).epochs(2).unused(Unused::Retry { max_attempts: 2 });
         let kept: Vec<Lease> = block_on(prompts.by_ref().take(6).map(Result::unwrap).collect());
         assert_eq!(kept[5].id().to_string(), "d/1/2#0");
         let waker = futures::task::noop_waker();
         assert!(prompts.poll_next_unpin(&mut Context::from_waker(&waker)).is_pending(), "six leases are open");
         drop(kept);
         assert!(block_on(prompts.next()).is_none());
+    }
+
+    #[test]
+    fn without_retries_the_source_waits_for_nothing() {
+        let run = Run::in_memory();
+        let mut prompts = run.prompts(dataset(2));
+        let kept: Vec<Lease> = block_on(prompts.by_ref().take(2).map(Result::unwrap).collect());
+        assert!(block_on(prompts.next()).is_none());
+        assert_eq!(kept.len(), 2);
     }
 
     #[test]

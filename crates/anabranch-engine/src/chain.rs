@@ -113,3 +113,47 @@ fn digest(text: &str) -> Option<Digest> {
     }
     Some(Digest(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(names: &[&str]) -> Vec<GroupId> {
+        names.iter().map(|name| name.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn order_and_batches_matter() {
+        let chain = |batches: &[&[&str]]| {
+            let batches: Vec<Vec<GroupId>> = batches.iter().map(|batch| ids(batch)).collect();
+            HashChain::over(0, batches.iter().map(Vec::as_slice)).digest().unwrap()
+        };
+        let digests = [
+            chain(&[&["d/0/0", "d/0/1"]]),
+            chain(&[&["d/0/1", "d/0/0"]]),
+            chain(&[&["d/0/0"], &["d/0/1"]]),
+            chain(&[&["d/0/0", "d/0/1"], &[]]),
+        ];
+        for (index, digest) in digests.iter().enumerate() {
+            assert!(!digests[..index].contains(digest));
+        }
+    }
+
+    #[test]
+    fn a_saved_chain_comes_back_with_what_it_published() {
+        let dir = std::env::temp_dir().join(format!("anabranch-chain-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let mut saved = HashChain::over(3, [ids(&["d/0/0"]).as_slice()]);
+        let published = saved.weights().unwrap();
+        saved.extend(&ids(&["d/0/1"]));
+        saved.save(&dir).unwrap();
+        let mut loaded = HashChain::new(9);
+        loaded.load(&dir).unwrap();
+        assert_eq!(loaded, saved);
+        assert_eq!(loaded.published().unwrap(), Some(published));
+        fs::write(dir.join(FILE), "nonsense").unwrap();
+        assert!(loaded.load(&dir).unwrap_err().to_string().ends_with("is no saved chain"));
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(loaded.load(&dir).unwrap_err().to_string().contains("cannot read"));
+    }
+}

@@ -8,6 +8,7 @@ use anabranch_core::{Cause, Error, Fields, Group, Reason};
 use futures::Stream;
 use pin_project_lite::pin_project;
 
+use crate::entry::run_of;
 use crate::panics::{caught, handler_error};
 use crate::score::is_restored;
 use crate::upstream::Upstream;
@@ -68,16 +69,16 @@ where
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();
         loop {
-            let group = match ready!(this.input.as_mut().poll_next(cx)) {
+            let mut group = match ready!(this.input.as_mut().poll_next(cx)) {
                 Some(Ok(group)) => group,
                 other => return Poll::Ready(other),
             };
-            if !*this.configured {
-                *this.configured = true;
-                let configured = group.run().map(|run| run.configure(&format!("admit/{}", this.name), Fields::new()));
-                if let Some(Err(error)) = configured {
-                    return this.input.fail(error);
-                }
+            let configured = run_of(&mut group).and_then(|run| {
+                let met = std::mem::replace(this.configured, true);
+                if met { Ok(()) } else { run.configure(&format!("admit/{}", this.name), Fields::new()) }
+            });
+            if let Err(error) = configured {
+                return this.input.fail(error);
             }
             match admitted(group, this.name, this.filter) {
                 Ok(Some(group)) => return Poll::Ready(Some(Ok(group))),

@@ -10,8 +10,9 @@ use anabranch_core::{
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
+use crate::entry::run_of;
 use crate::fresh::exit_enablers;
-use crate::upstream::{Upstream, run_of};
+use crate::upstream::Upstream;
 
 pin_project! {
     /// Stream for [`batch`](crate::RolloutExt::batch).
@@ -52,20 +53,23 @@ impl<S> Batches<S> {
     }
 }
 
-/// The run, once it knows the operator's settings.
-fn meet(group: &Group, groups: usize, emit_partial: bool) -> Result<Run, Error> {
-    let run = run_of(group)?;
-    let settings = Fields::from([
-        ("groups".to_owned(), Value::from(groups)),
-        ("emit_partial".to_owned(), Value::from(emit_partial)),
-    ]);
-    run.configure("batch", settings)?;
-    Ok(run)
-}
-
 /// Takes a group in: it has passed the entry checks and is in the log from here on, whoever saw to that.
-fn hold(group: Group, held: &mut Vec<Group>) -> Result<(), Error> {
-    run_of(&group)?;
+fn accept(
+    mut group: Group,
+    groups: usize,
+    emit_partial: bool,
+    known: &mut Option<Run>,
+    held: &mut Vec<Group>,
+) -> Result<(), Error> {
+    let run = run_of(&mut group)?;
+    if known.is_none() {
+        let settings = Fields::from([
+            ("groups".to_owned(), Value::from(groups)),
+            ("emit_partial".to_owned(), Value::from(emit_partial)),
+        ]);
+        run.configure("batch", settings)?;
+        *known = Some(run);
+    }
     let Some(mut group) = group.check_entry()? else { return Ok(()) };
     group.complete();
     if let Some(lease) = &mut group.context.lease {
@@ -184,13 +188,8 @@ impl<S: Stream<Item = Result<Group, Error>>> Stream for Batches<S> {
             drop(demand);
             match ready!(polled) {
                 Some(Ok(group)) => {
-                    if this.run.is_none()
-                        && let Err(error) =
-                            meet(&group, *this.groups, *this.emit_partial).map(|run| *this.run = Some(run))
-                    {
-                        return this.input.fail(error);
-                    }
-                    if let Err(error) = hold(group, this.held) {
+                    if let Err(error) = accept(group, *this.groups, *this.emit_partial, this.run, this.held) {
+                        this.held.clear();
                         return this.input.fail(error);
                     }
                 }

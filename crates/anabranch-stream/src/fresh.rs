@@ -8,7 +8,8 @@ use futures::Stream;
 use pin_project_lite::pin_project;
 
 use crate::MaxStaleness;
-use crate::upstream::{Upstream, run_of};
+use crate::entry::run_of;
+use crate::upstream::Upstream;
 
 pin_project! {
     /// Stream for [`fresh`](crate::RolloutExt::fresh).
@@ -55,7 +56,7 @@ impl<S: Stream<Item = Result<Group, Error>>> Stream for Fresh<S> {
                 Some(Ok(group)) => group,
                 other => return Poll::Ready(other),
             };
-            let run = match run_of(&group) {
+            let run = match run_of(&mut group) {
                 Ok(run) => run,
                 Err(error) => return this.input.fail(error),
             };

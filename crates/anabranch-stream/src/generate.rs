@@ -17,6 +17,7 @@ use pin_project_lite::pin_project;
 
 use self::sample::{Retries, generate_sample};
 use self::slots::Slots;
+use crate::entry::at;
 use crate::upstream::Upstream;
 use crate::{Granularity, InFlight, Samples};
 
@@ -139,7 +140,7 @@ impl Settings {
         }
     }
 
-    /// The most groups between their issue and the buffer, wherever they are: generating, being scored, waiting.
+    /// The most groups that operators may work on at once: generating, being scored, on their way into the log.
     fn bound(&self) -> usize {
         match self.granularity {
             Granularity::Sample => (self.in_flight.get() - 1) * self.samples + 1,
@@ -172,15 +173,17 @@ impl<E: Engine + Clone> State<E> {
         if !self.slots.are_free() {
             return false;
         }
-        let allowed = Demand::current().map_or(usize::MAX, |demand| demand).min(self.settings.bound());
-        let Some(run) = &self.run else { return allowed > 0 };
+        let demand = Demand::current().unwrap_or(usize::MAX);
+        let Some(run) = &self.run else { return demand > 0 };
         if !run.submissions_open(cx.waker()) {
             return false;
         }
-        if run.upstream() >= allowed {
+        let room = || run.upstream() < demand && run.working() < self.settings.bound();
+        // Looking again after leaving the waker, so that no departure falls between the two.
+        room() || {
             run.wake_on_departure(cx.waker());
+            room()
         }
-        run.upstream() < allowed
     }
 
     /// Takes a lease: submits its samples, or gives back the group that an earlier session completed.
@@ -301,7 +304,7 @@ where
             match state.running.poll_next_unpin(cx) {
                 Poll::Ready(Some(outcome)) => match state.absorb(outcome) {
                     Ok(None) => {}
-                    Ok(Some(group)) => return Poll::Ready(Some(Ok(group))),
+                    Ok(Some(group)) => return Poll::Ready(Some(Ok(at(group, Stage::Upstream)))),
                     Err(error) => return fail(this.input, state, error),
                 },
                 Poll::Ready(None) if this.input.has_ended() => return Poll::Ready(None),

@@ -47,6 +47,7 @@ mod admit;
 mod batch;
 mod bounds;
 mod buffer;
+mod entry;
 mod ext;
 mod fresh;
 mod generate;

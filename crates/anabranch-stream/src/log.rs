@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use anabranch_core::{Ack, Error, Group, Run};
+use anabranch_core::{Ack, Error, Group, Run, Stage};
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
-use crate::upstream::{Upstream, run_of};
+use crate::entry::{at, run_of};
+use crate::upstream::Upstream;
 
 /// Groups that may wait for the journal at once; beyond that upstream waits too.
 const MAX_WAITING: usize = 256;
@@ -33,15 +34,15 @@ impl<S> Log<S> {
 }
 
 /// The group with its `Completed` record; nothing if it was excluded.
-fn completed(group: Group, run: &Run) -> Result<Option<(Group, Ack)>, Error> {
-    if !run_of(&group)?.is_same(run) {
+fn completed(mut group: Group, run: &Run) -> Result<Option<(Group, Ack)>, Error> {
+    if !run_of(&mut group)?.is_same(run) {
         let message = format!("group {} was leased by another run: give .log the run of .prompts", group.id);
         return Err(Error::Argument { argument: "run", message });
     }
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
     group.context.logged = true;
     let ack = group.complete().map_or_else(|| Ack::ready(Ok(())), |recorded| recorded.ack);
-    Ok(Some((group, ack)))
+    Ok(Some((at(group, Stage::Working), ack)))
 }
 
 impl<S: Stream<Item = Result<Group, Error>>> Stream for Log<S> {
@@ -53,10 +54,13 @@ impl<S: Stream<Item = Result<Group, Error>>> Stream for Log<S> {
             if let Some((_, ack)) = this.waiting.front_mut()
                 && let Poll::Ready(written) = ack.poll_unpin(cx)
             {
-                let durable = this.waiting.pop_front().map(|(group, _)| group);
+                let durable = this.waiting.pop_front().map(|(group, _)| at(group, Stage::Upstream));
                 return match written {
                     Ok(()) => Poll::Ready(durable.map(Ok)),
-                    Err(error) => this.input.fail(error.into()),
+                    Err(error) => {
+                        this.waiting.clear();
+                        this.input.fail(error.into())
+                    }
                 };
             }
             if this.input.has_ended() || this.waiting.len() >= MAX_WAITING {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anabranch_core::{Error, Group, Prompt, Status};
+use anabranch_core::{Error, Group, Prompt, Stage, Status};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 use pin_project_lite::pin_project;
 
 use crate::OwnedResponse;
+use crate::entry::at;
 use crate::panics::{caught, handler_error, message};
 use crate::score::{abort_unscored, is_restored, refuse_logged};
 use crate::upstream::Upstream;
@@ -116,7 +117,7 @@ impl Calls {
             return Ok(Some(group));
         }
         let prompt = Arc::new(group.prompt.clone());
-        self.scoring.insert(key, Scoring { group, prompt, missing: calls.len() });
+        self.scoring.insert(key, Scoring { group: at(group, Stage::Working), prompt, missing: calls.len() });
         self.queued.extend(calls);
         Ok(None)
     }
@@ -242,7 +243,7 @@ where
             };
             match done {
                 Ok(None) => {}
-                Ok(Some(group)) => return Poll::Ready(Some(Ok(group))),
+                Ok(Some(group)) => return Poll::Ready(Some(Ok(at(group, Stage::Upstream)))),
                 Err(error) => {
                     calls.clear();
                     return this.input.fail(error);

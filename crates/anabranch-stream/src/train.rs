@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -88,11 +89,19 @@ where
     S: Stream<Item = Result<Batch, Error>>,
     L: Learner,
 {
+    /// What `poll` returns; where it panics everything upstream stops before the panic goes on.
+    fn guarded<T>(&mut self, poll: impl FnOnce() -> T) -> T {
+        catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
+            self.input.as_mut().end();
+            resume_unwind(panic)
+        })
+    }
+
     /// Goes from one phase to the next, or breaks with what the poll is to return. A panic leaves the stream ended.
     fn advance(&mut self, cx: &mut Context<'_>) -> ControlFlow<Poll<Option<Result<Step, Error>>>> {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Idle(restored, plan) => self.phase = Phase::Working(Trainer::open(restored, plan).boxed()),
-            Phase::Working(mut work) => match work.poll_unpin(cx) {
+            Phase::Working(mut work) => match self.guarded(|| work.poll_unpin(cx)) {
                 Poll::Pending => {
                     self.phase = Phase::Working(work);
                     return ControlFlow::Break(Poll::Pending);

@@ -3,23 +3,9 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use anabranch_core::{Error, Group, Run};
+use anabranch_core::Error;
 use futures::Stream;
 use pin_project_lite::pin_project;
-
-/// The run of a group.
-///
-/// # Errors
-/// Where the group has no lease: it was cloned on its way, or made by hand.
-pub(crate) fn run_of(group: &Group) -> Result<Run, Error> {
-    let message = || {
-        format!(
-            "{} belongs to no run: pass groups on whole (a clone is data only), or adopt them (`Run::adopt`)",
-            group.id
-        )
-    };
-    group.run().ok_or_else(|| Error::Argument { argument: "group", message: message() })
-}
 
 pin_project! {
     /// The input of an operator: after its end or its first error it is dropped, which stops whatever it runs, and never

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use super::queue::Queue;
 use crate::Capacity;
-use crate::upstream::{Upstream, run_of};
+use crate::entry::run_of;
+use crate::upstream::Upstream;
 
 /// Groups taken in by one poll of the task, so that an upstream that is always ready starves nobody.
 const ROUNDS: usize = 64;
@@ -42,8 +43,8 @@ impl<S> Feeder<S> {
     }
 
     /// Takes a completed group in: it has passed the entry checks and is in the log from here on.
-    fn accept(&mut self, group: Group) -> Result<(), Error> {
-        let run = run_of(&group)?;
+    fn accept(&mut self, mut group: Group) -> Result<(), Error> {
+        let run = run_of(&mut group)?;
         if self.run.is_none() {
             let settings = Fields::from([
                 ("groups".to_owned(), Value::from(self.capacity.get())),

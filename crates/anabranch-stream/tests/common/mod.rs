@@ -1,6 +1,8 @@
 //! What the pipeline tests share: a run in memory on tokio's clock, its events, and the laws that hold for all of them.
 #![allow(dead_code, reason = "every test binary uses its own part of this")]
 
+pub mod past;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

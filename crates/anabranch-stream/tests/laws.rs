@@ -1,0 +1,169 @@
+//! Random pipelines on random scripts: whatever the settings, the laws hold and the pipeline ends.
+
+use anabranch_core::{Event, EventKind, InFlightMode, Unused};
+use anabranch_engine::{End, HashChain, Reply, Sim};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples};
+use futures::{StreamExt, TryStreamExt};
+use proptest::prelude::*;
+use tokio::time::{sleep, timeout};
+
+use common::{Laws, Recorded, dataset, ms};
+
+mod common;
+
+#[derive(Clone, Debug)]
+struct Setting {
+    rows: u32,
+    in_flight: usize,
+    samples: u32,
+    granularity: Granularity,
+    capacity: Option<usize>,
+    batch: usize,
+    limit: Option<u64>,
+    publish_every: u64,
+    mode: InFlightMode,
+    unused: Unused,
+    training: u64,
+    /// One request in so many is aborted.
+    aborts: u64,
+    seed: u64,
+}
+
+fn settings() -> impl Strategy<Value = Setting> {
+    let mode = prop_oneof![
+        Just(InFlightMode::Retract),
+        Just(InFlightMode::InPlace),
+        Just(InFlightMode::Drain),
+        Just(InFlightMode::Abort)
+    ];
+    let unused = prop_oneof![Just(Unused::Drop), (1..4_u32).prop_map(|max_attempts| Unused::Retry { max_attempts })];
+    let granularity = prop_oneof![Just(Granularity::Sample), Just(Granularity::Group)];
+    (
+        (1..40_u32, 1..6_usize, 1..4_u32, granularity),
+        (proptest::option::of(1..7_usize), 1..6_usize, proptest::option::of(0..4_u64)),
+        (1..4_u64, mode, unused),
+        (0..60_u64, 3..40_u64, any::<u64>()),
+    )
+        .prop_map(|((rows, in_flight, samples, granularity), (capacity, batch, limit), publication, times)| {
+            let ((publish_every, mode, unused), (training, aborts, seed)) = (publication, times);
+            Setting {
+                rows,
+                in_flight,
+                samples,
+                granularity,
+                capacity,
+                batch,
+                limit,
+                publish_every,
+                mode,
+                unused,
+                training,
+                aborts,
+                seed,
+            }
+        })
+}
+
+fn engine(setting: &Setting) -> Sim {
+    let (aborts, seed) = (setting.aborts, setting.seed);
+    let engine = Sim::scripted(move |call| {
+        let key = call.request.key;
+        let drawn = (key.lease ^ seed).wrapping_mul(u64::from(key.sample) + 0x9e37_79b9).rotate_left(23);
+        let end = if drawn % aborts == 0 { End::Abort("script".to_owned()) } else { End::Stop };
+        Reply::tokens(1 + (drawn >> 8) as u32 % 9, ms((drawn >> 16) % 12)).ending(end)
+    });
+    engine.install_time(ms(seed % 9))
+}
+
+async fn run(setting: &Setting) -> Vec<Event> {
+    let (recorded, engine) = (Recorded::new(), engine(setting));
+    let run = &recorded.run;
+    let learner = run.restore(HashChain::new(0)).unwrap();
+    let training = setting.training;
+    let groups = run
+        .prompts(dataset(setting.rows))
+        .unused(setting.unused)
+        .generate(&engine, InFlight::groups(setting.in_flight), Samples(setting.samples))
+        .granularity(setting.granularity)
+        .score(|response| response.response().len() as u32)
+        .admit("most", |group| group.id.prompt.row % 11 != 5)
+        .log(run)
+        .boxed();
+    let groups = match setting.capacity {
+        Some(capacity) => groups.buffer(Capacity::groups(capacity)).boxed(),
+        None => groups,
+    };
+    let groups = match setting.limit {
+        Some(limit) => groups.fresh(MaxStaleness(limit)).boxed(),
+        None => groups,
+    };
+    let steps = groups
+        .batch(setting.batch)
+        .then(move |batch| async move {
+            sleep(ms(training)).await;
+            batch
+        })
+        .train(learner)
+        .publish_every(setting.publish_every, &engine)
+        .in_flight(setting.mode);
+    let steps = timeout(ms(1 << 40), steps.try_collect::<Vec<_>>()).await.expect("the pipeline ends");
+    steps.expect("no error");
+    assert_eq!(engine.stats().running, 0);
+    recorded.events()
+}
+
+/// Groups outside the buffer, and in it, never exceed their bounds.
+fn check_memory(setting: &Setting, events: &[Event]) {
+    let outside = match setting.granularity {
+        Granularity::Group => setting.in_flight,
+        Granularity::Sample => (setting.in_flight - 1) * setting.samples as usize + 1,
+    };
+    let (mut upstream, mut downstream) = (0_usize, 0_usize);
+    let mut admitted = std::collections::BTreeSet::new();
+    for event in events {
+        match &event.kind {
+            EventKind::Leased { .. } => upstream += 1,
+            EventKind::Admitted { id } => {
+                (upstream, downstream) = (upstream - 1, downstream + 1);
+                admitted.insert(id.clone());
+            }
+            EventKind::Excluded { id, .. } if admitted.contains(id) => downstream -= 1,
+            EventKind::Excluded { .. } => upstream -= 1,
+            EventKind::BatchTaken { groups, .. } if setting.capacity.is_some() => downstream -= groups.len(),
+            EventKind::BatchTaken { groups, .. } => upstream -= groups.len(),
+            _ => {}
+        }
+        if let Some(capacity) = setting.capacity {
+            assert!(upstream <= outside, "{upstream} groups outside the buffer at {}", event.seq);
+            assert!(downstream <= capacity + setting.batch, "{downstream} groups buffered or held at {}", event.seq);
+        } else {
+            assert!(upstream <= setting.batch, "the synchronous schedule had {upstream} groups at {}", event.seq);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_laws_hold_for_random_pipelines(setting in settings()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let events = runtime.block_on(run(&setting));
+        let limit = if setting.capacity.is_none() { Some(0) } else { setting.limit };
+        Laws { batch: setting.batch, limit, buffered: setting.capacity.is_some() }.check(&events);
+        check_memory(&setting, &events);
+    }
+
+    /// Without a buffer nothing runs beside the learner's thread, so that the whole log is determined, ties included.
+    #[test]
+    fn the_same_synchronous_settings_give_the_same_log(setting in settings()) {
+        let setting = Setting { capacity: None, ..setting };
+        let once = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            let mut events = runtime.block_on(run(&setting));
+            events.iter_mut().for_each(|event| event.wall_ms = 0);
+            events
+        };
+        prop_assert_eq!(once(), once());
+    }
+}
