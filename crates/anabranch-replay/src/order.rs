@@ -101,13 +101,14 @@ impl Sequence {
 /// The events that a cause can name; empty where it can be several things.
 fn allowed(cause: Cause) -> &'static [&'static str] {
     match cause {
-        Cause::Opened => &["run_opened", "run_resumed"],
+        // A checkpoint or a resumption of generation may lie between the opening or the step and what it lets happen.
+        Cause::Opened => &["run_opened", "run_resumed", "checkpointed", "generation_resumed"],
         Cause::Retry => &["excluded"],
         Cause::Leased => &["leased", "reissued"],
         Cause::Completed => &["completed"],
         Cause::Admitted => &["admitted"],
         Cause::Taken => &["batch_taken"],
-        Cause::Stepped => &["stepped", "restepped"],
+        Cause::Stepped => &["stepped", "restepped", "checkpointed", "generation_resumed", "run_resumed"],
         Cause::Publishing => &["publishing"],
         Cause::Installed => &["published", "reinstalled"],
         _ => &[],

@@ -143,3 +143,24 @@ fn steps_follow_their_batches_once() {
         caught!(log, Violation::RestepUnknown { step: TrainingStep(90), .. });
     }
 }
+
+#[test]
+fn batches_that_no_learner_trains_are_all_for_the_first_step() {
+    let mut log = log();
+    log.retain(|event| !matches!(event.kind, EventKind::Stepped { .. } | EventKind::Restepped { .. }));
+    renumber(&mut log);
+    for event in &mut log {
+        if let EventKind::BatchTaken { step, .. } = &mut event.kind {
+            *step = TrainingStep(1);
+        }
+    }
+    let found = sound::violations(&log);
+    let ordered =
+        |violation: &Violation| !matches!(violation, Violation::BatchOrder { .. } | Violation::BatchEarly { .. });
+    assert!(found.iter().all(ordered), "{found:#?}");
+    let second = positions(&log, |kind| matches!(kind, EventKind::BatchTaken { .. }))[1];
+    if let EventKind::BatchTaken { step, .. } = &mut log[second].kind {
+        *step = TrainingStep(3);
+    }
+    caught!(log, Violation::BatchOrder { step: TrainingStep(3), expected: TrainingStep(2), .. });
+}
