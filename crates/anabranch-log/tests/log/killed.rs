@@ -10,7 +10,7 @@ use anabranch_log::{Durability, OpenError, ReadLog, RunLog, Sealer};
 use futures::executor::block_on;
 use tempfile::tempdir;
 
-use crate::scripted::{Numbers, complete, group, id};
+use crate::scripted::{Numbers, complete, complete_at_once, group, id};
 
 const DIRECTORY: &str = "ANABRANCH_KILLED_RUN";
 const SYNC: &str = "ANABRANCH_KILLED_RUN_SYNCED";
@@ -55,16 +55,16 @@ fn child() {
     }
 }
 
-/// Dies at the worst moments: with a large commit under way, as soon as any of it is acknowledged, or before. To the log
-/// an abort is a SIGKILL: nothing of the process runs any more.
+/// Dies at the worst moments: with a commit of many groups under way, as soon as it is acknowledged, or before. To the
+/// log an abort is a SIGKILL: nothing of the process runs any more.
 fn die(run: &Run, first: u64, death: &str) {
     let (when, count) = death.split_once(' ').unwrap();
-    let mut recorded: Vec<_> = (0..count.parse().unwrap()).map(|row| complete(run, first + row)).collect();
+    let count = count.parse().unwrap();
+    let recorded = complete_at_once(run, first, count);
     if when == "acknowledged" {
-        let one = recorded.pop().unwrap();
-        let (row, seq) = (first + recorded.len() as u64, one.last_seq());
-        block_on(one.ack).unwrap();
-        say(&format!("acked {row} {}", seq.0));
+        let last = recorded.last_seq();
+        block_on(recorded.ack).unwrap();
+        say(&format!("acked {} {}", first + count - 1, last.0));
     }
     std::process::abort();
 }
@@ -111,7 +111,7 @@ fn acknowledged_groups_survive_a_kill_at_any_moment() {
         let alone = numbers.below(2) == 0;
         if alone {
             let when = if numbers.below(2) == 0 { "acknowledged" } else { "appended" };
-            child.env(DEATH, format!("{when} {}", 1 + numbers.below(700)));
+            child.env(DEATH, format!("{when} {}", 1 + numbers.below(2000)));
         }
         let mut child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
