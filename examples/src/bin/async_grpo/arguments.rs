@@ -12,31 +12,31 @@ use clap::{Parser, ValueEnum};
 #[command(name = "async_grpo")]
 pub struct Arguments {
     /// Training steps, those of earlier sessions included
-    #[arg(long, default_value_t = 220, value_parser = positive)]
+    #[arg(long, default_value_t = 220, value_parser = positive::<u64>)]
     pub steps: u64,
     /// Groups in a batch
-    #[arg(long, default_value_t = 64, value_parser = positive)]
+    #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
     pub batch: usize,
     /// Samples of each prompt
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
     pub group_size: u32,
     /// Groups in generation at once
-    #[arg(long, default_value_t = 64, value_parser = positive)]
+    #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
     pub in_flight: usize,
     /// Complete groups the buffer holds
-    #[arg(long, default_value_t = 64, value_parser = positive)]
+    #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
     pub capacity: usize,
     /// Largest version gap to train on
     #[arg(long, default_value_t = 1)]
     pub max_staleness: u64,
     /// Training steps between publications
-    #[arg(long, default_value_t = 1, value_parser = positive)]
+    #[arg(long, default_value_t = 1, value_parser = positive::<u64>)]
     pub update_interval: u64,
     /// What becomes of the prompts of stale and aborted groups
     #[arg(long, value_enum, default_value_t = UnusedPrompts::Retry)]
     pub unused: UnusedPrompts,
     /// Training steps between checkpoints
-    #[arg(long, default_value_t = 20, value_parser = positive)]
+    #[arg(long, default_value_t = 20, value_parser = positive::<u64>)]
     pub checkpoint_every: u64,
     /// Seed of weights, shuffling and sampling
     #[arg(long, default_value_t = 1)]

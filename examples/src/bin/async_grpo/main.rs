@@ -63,7 +63,7 @@ async fn demo(arguments: &Arguments) -> Result<()> {
     println!(
         "{} | {} parameters | held-out accuracy {:.1}% before training",
         device.name(),
-        policy.parameters().len(),
+        policy.parameters().data().len(),
         100.0 * before
     );
 
