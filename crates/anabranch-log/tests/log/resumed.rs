@@ -151,3 +151,19 @@ fn a_directory_that_cannot_be_made_is_named() {
     let refused = RunLog::open(file.join("run"), Durability::Process).unwrap_err();
     assert!(matches!(refused, OpenError::File { .. }) && refused.to_string().contains("file/run"), "{refused}");
 }
+
+/// HEAD says how many acknowledged events may not be synced: it stops growing with the log once an interval has passed.
+#[test]
+fn what_is_acknowledged_without_a_sync_is_synced_at_intervals() {
+    let directory = tempdir().unwrap();
+    let options = RunLog::options().sync_every(std::time::Duration::from_millis(1));
+    let run = options.open(directory.path(), Durability::Process).unwrap();
+    let synced = (0..100_000).any(|row| {
+        acked(complete(&run, row));
+        let head = std::fs::read(directory.path().join("HEAD")).unwrap();
+        let acked = u64::from_le_bytes(head[8..16].try_into().unwrap());
+        let unsynced = u32::from_le_bytes(head[24..28].try_into().unwrap());
+        u64::from(unsynced) < acked
+    });
+    assert!(synced);
+}
