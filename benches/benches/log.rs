@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anabranch::prelude::*;
-use anabranch::{Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, Spans, SpanVersion, Status, Version};
+use anabranch::{Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, SpanVersion, Spans, Status, Version};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rocksdb::{DB, Options, WriteBatch, WriteOptions};
 
@@ -14,7 +14,8 @@ const TOKENS: u32 = 512;
 const BYTES: usize = (SAMPLES * TOKENS * (4 + 4 + 1)) as usize;
 
 fn group(row: u64) -> Group {
-    let prompt = Prompt { id: PromptId { dataset: "bench".into(), epoch: 0, row }, tokens: vec![1], fields: Fields::new() };
+    let prompt =
+        Prompt { id: PromptId { dataset: "bench".into(), epoch: 0, row }, tokens: vec![1], fields: Fields::new() };
     let mut spans = Spans::new();
     spans.push(TOKENS, SpanVersion::Exact(Version(0)), false);
     let spans = spans.into_vec();
@@ -36,7 +37,8 @@ fn group(row: u64) -> Group {
 }
 
 fn log(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let mut bench = criterion.benchmark_group("log");
     bench.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(5));
     for (name, durability, sync) in [("process", Durability::Process, false), ("sync", Durability::Sync, true)] {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anabranch::prelude::*;
 use anabranch::{BoxError, Chunk, EngineError, Fields, Finish, Group, Request, SpanVersion, Version};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use futures::SinkExt;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
-use futures::SinkExt;
 use tokio::runtime::Runtime;
 
 const GROUPS: u64 = 2_000;
@@ -102,12 +102,14 @@ fn pipeline(criterion: &mut Criterion) {
     bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
     bench.bench_function("channel", |bencher| {
         bencher.iter_custom(|rounds| {
-            (0..rounds).map(|_| {
-                let groups = groups.clone();
-                let begun = Instant::now();
-                assert_eq!(runtime.block_on(channel(groups)), GROUPS);
-                begun.elapsed()
-            }).sum()
+            (0..rounds)
+                .map(|_| {
+                    let groups = groups.clone();
+                    let begun = Instant::now();
+                    assert_eq!(runtime.block_on(channel(groups)), GROUPS);
+                    begun.elapsed()
+                })
+                .sum()
         });
     });
     bench.bench_function("chain", |bencher| {

@@ -39,7 +39,8 @@ fn engine(policy: &Policy, runtime: &Runtime) -> Result<PolicyEngine, BoxError> 
 }
 
 fn policy(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let device = Device::open(DeviceChoice::Auto).expect("a device");
     let policy = Policy::init(Config::tiny(Vocabulary::digits().len()), 1, &device).expect("a policy");
     let engine = engine(&policy, &runtime).expect("an engine");

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anabranch::replay::verify;
 use anabranch::parquet::Segments;
+use anabranch::replay::verify;
 use anabranch::{Event, EventKind, ReadLog};
 
 const STEPS: u64 = 9;
@@ -15,9 +15,24 @@ const STEPS: u64 = 9;
 fn demo(run_dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_async_grpo"));
     let datasets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets");
-    command.arg("--train").arg(datasets.join("sort4.jsonl")).arg("--held-out").arg(datasets.join("sort4-held-out.jsonl"));
+    command
+        .arg("--train")
+        .arg(datasets.join("sort4.jsonl"))
+        .arg("--held-out")
+        .arg(datasets.join("sort4-held-out.jsonl"));
     command.arg("--run-dir").arg(run_dir).args(["--device", "wgpu", "--steps", &STEPS.to_string()]);
-    command.args(["--batch", "4", "--group-size", "4", "--in-flight", "4", "--capacity", "6", "--checkpoint-every", "4"]);
+    command.args([
+        "--batch",
+        "4",
+        "--group-size",
+        "4",
+        "--in-flight",
+        "4",
+        "--capacity",
+        "6",
+        "--checkpoint-every",
+        "4",
+    ]);
     command.stdin(Stdio::null());
     command
 }
@@ -84,7 +99,8 @@ fn a_killed_demo_goes_on_where_it_was() {
     assert_eq!(stepped, (1..=STEPS).collect::<Vec<_>>());
     assert!(published.is_sorted_by(|a, b| a < b), "{published:?}");
 
-    let sealed: Vec<Event> = Segments::open(run_dir.join("parquet")).unwrap().reader().events().map(Result::unwrap).collect();
+    let sealed: Vec<Event> =
+        Segments::open(run_dir.join("parquet")).unwrap().reader().events().map(Result::unwrap).collect();
     assert_eq!(sealed, all, "the Parquet segments hold the whole log, once");
 
     let again = demo(&run_dir).output().unwrap();
@@ -97,7 +113,11 @@ fn a_killed_demo_goes_on_where_it_was() {
 fn bad_input_names_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let damaged = dir.path().join("damaged.jsonl");
-    std::fs::write(&damaged, "{\"prompt\":\"3142=\",\"answer\":\"1234\"}\n{\"prompt\":\"31x2=\",\"answer\":\"1234\"}\n").unwrap();
+    std::fs::write(
+        &damaged,
+        "{\"prompt\":\"3142=\",\"answer\":\"1234\"}\n{\"prompt\":\"31x2=\",\"answer\":\"1234\"}\n",
+    )
+    .unwrap();
     let cases: [(&[&str], &str); 4] = [
         (&["--train", damaged.to_str().unwrap()], "damaged.jsonl:2"),
         (&["--device", "tpu"], "--device"),

@@ -10,11 +10,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::event::FORMAT;
 use crate::flow::Flow;
-use crate::past::{OpenLease, QueuedGroup, RecordedBatch, Retry};
+use crate::past::{OpenLease, QueuedGroup, Retry};
 use crate::{
-    Ack, Cause, Checkpoint, Clock, Context, Cursor, Dataset, Digest, Enabler, Error, Event, EventKind, Fields, Group,
-    GroupId, Hold, InFlightMode, Journal, JournalError, Learner, Lease, MemoryJournal, Moment, Past, Prompts, Seq,
-    Stamp, Stats, Timer, TrainingStep, Unused, Value, Version,
+    Ack, Cause, Clock, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId, Hold,
+    InFlightMode, Journal, JournalError, Lease, MemoryJournal, Moment, Past, Prompts, Recorded, Seq, Stamp, Stats,
+    Timer, TrainingStep, Unused, Value, Version,
 };
 
 /// A handle to a run; clones share it.
@@ -61,58 +61,6 @@ impl Order {
             }),
             _ => {}
         }
-    }
-}
-
-/// An event to be recorded.
-#[derive(Debug)]
-pub struct Draft {
-    /// What happened.
-    pub kind: EventKind,
-    /// What let it happen.
-    pub enablers: Vec<(Cause, Stamp)>,
-    /// Set where the draft before it in the same record let it happen.
-    previous: Option<Cause>,
-}
-
-impl Draft {
-    /// An event enabled by `enablers`.
-    pub fn new(kind: EventKind, enablers: Vec<(Cause, Stamp)>) -> Self {
-        Self { kind, enablers, previous: None }
-    }
-
-    /// Says that the draft before it in the same record let it happen.
-    #[must_use]
-    pub fn after_previous(mut self, cause: Cause) -> Self {
-        self.previous = Some(cause);
-        self
-    }
-}
-
-/// Events that have their place in the log.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    first: Seq,
-    count: u64,
-    at: u64,
-    /// Ready when they are durable as the journal's mode promises.
-    pub ack: Ack,
-}
-
-impl Recorded {
-    /// The stamp of the event at `index` of the record.
-    pub fn stamp(&self, index: u64) -> Stamp {
-        Stamp { moment: Moment::Event(Seq(self.first.0 + index)), at: self.at }
-    }
-
-    /// The stamp of the last event of the record.
-    pub fn last(&self) -> Stamp {
-        self.stamp(self.count - 1)
-    }
-
-    /// The place of the last event of the record.
-    pub fn last_seq(&self) -> Seq {
-        Seq(self.first.0 + self.count - 1)
     }
 }
 
@@ -298,45 +246,6 @@ impl Run {
         group
     }
 
-    /// Gives a learner its run: loads the newest checkpoint that can be loaded, and says which recorded batches are to be
-    /// trained again after it.
-    ///
-    /// # Errors
-    /// [`Error::NoCheckpoint`] where training had begun and no checkpoint can be loaded.
-    pub fn restore<L: Learner>(&self, mut learner: L) -> Result<Restored<L>, Error> {
-        let mut past = self.0.past.lock();
-        let (checkpoints, batches) = (std::mem::take(&mut past.checkpoints), std::mem::take(&mut past.batches));
-        let published = past.published;
-        drop(past);
-        let mut reason = "there is none".to_owned();
-        let mut found = None;
-        for Checkpoint { name, path, cursor } in checkpoints {
-            let loaded = learner.load(&path).and_then(|()| learner.digest()).map_err(|error| error.to_string());
-            match loaded {
-                Ok(digest) if digest == cursor.weights => {
-                    found = Some((name, cursor));
-                    break;
-                }
-                Ok(digest) => reason = format!("{name}: weights {digest}, recorded {}", cursor.weights),
-                Err(error) => reason = format!("{name}: {error}"),
-            }
-            tracing::warn!(checkpoint = name, reason, "checkpoint skipped, the one before it is used");
-        }
-        if found.is_none() && !batches.is_empty() {
-            return Err(Error::NoCheckpoint(reason));
-        }
-        let cursor = found.as_ref().map(|(_, cursor)| cursor.clone());
-        let step = cursor.as_ref().map_or(TrainingStep(0), |cursor| cursor.step);
-        self.clock().complete(step, cursor.as_ref().map_or(0, |cursor| cursor.updates));
-        let replay = batches.into_iter().filter(|batch| batch.step > step).collect();
-        Ok(Restored { run: self.clone(), learner, checkpoint: found.map(|(name, _)| name), cursor, replay, published })
-    }
-
-    /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
-    pub async fn publication_turn(&self) -> futures::lock::OwnedMutexGuard<()> {
-        self.0.turn.clone().lock_owned().await
-    }
-
     /// Begins a publication: its version is used up, whatever comes of it.
     pub fn begin_publication(
         &self,
@@ -403,8 +312,12 @@ impl Run {
         self.0.journal.payload(id)
     }
 
+    pub(crate) fn past(&self) -> MutexGuard<'_, Past> {
+        self.0.past.lock()
+    }
+
     pub(crate) fn take_past(&self) -> Left {
-        let mut past = self.0.past.lock();
+        let mut past = self.past();
         Left {
             position: past.position,
             queued: std::mem::take(&mut past.queued),
@@ -457,21 +370,4 @@ impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run").field("name", &self.0.name).field("session", &self.0.session).finish_non_exhaustive()
     }
-}
-
-/// A learner that knows its run: see [`Run::restore`].
-#[derive(Debug)]
-pub struct Restored<L> {
-    /// The run.
-    pub run: Run,
-    /// The learner, in the state of the checkpoint.
-    pub learner: L,
-    /// The checkpoint's name; nothing where training begins anew.
-    pub checkpoint: Option<String>,
-    /// The checkpoint's cursor.
-    pub cursor: Option<Cursor>,
-    /// The batches taken after it, to be trained again from the log.
-    pub replay: Vec<RecordedBatch>,
-    /// The version last published, its training step and its weights.
-    pub published: Option<(Version, TrainingStep, Digest)>,
 }

@@ -82,8 +82,12 @@ impl Jsonl {
         for (line, fields) in self.rows {
             let refused = |message: String| line_error(&self.path, line, message);
             let tokens = match (fields.get("tokens"), fields.get("prompt").and_then(Value::as_text)) {
-                (Some(tokens), _) => token_ids(tokens).ok_or_else(|| refused("`tokens` is no list of token ids".into()))?,
-                (None, Some(prompt)) => encode(prompt).map_err(|error| refused(format!("prompt {prompt:?}: {error}")))?,
+                (Some(tokens), _) => {
+                    token_ids(tokens).ok_or_else(|| refused("`tokens` is no list of token ids".into()))?
+                }
+                (None, Some(prompt)) => {
+                    encode(prompt).map_err(|error| refused(format!("prompt {prompt:?}: {error}")))?
+                }
                 (None, None) => return Err(refused("expected a text `prompt` or a list `tokens`".into())),
             };
             if tokens.is_empty() {
@@ -124,7 +128,11 @@ mod tests {
     }
 
     fn bytes(text: &str) -> Result<Vec<u32>, String> {
-        if text.contains('!') { Err("`!` is not in the vocabulary".into()) } else { Ok(text.bytes().map(u32::from).collect()) }
+        if text.contains('!') {
+            Err("`!` is not in the vocabulary".into())
+        } else {
+            Ok(text.bytes().map(u32::from).collect())
+        }
     }
 
     #[test]

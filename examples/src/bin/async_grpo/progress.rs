@@ -29,21 +29,31 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Self { bar, run: run.clone(), capacity, begun: Instant::now(), tokens_before: run.stats().generated_tokens, steps }
+        Self {
+            bar,
+            run: run.clone(),
+            capacity,
+            begun: Instant::now(),
+            tokens_before: run.stats().generated_tokens,
+            steps,
+        }
     }
 
     /// Shows a step and where the groups are.
     pub fn step(&self, step: &Step) {
         let stats = self.run.stats();
         let rate = (stats.generated_tokens - self.tokens_before) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9);
-        let buffer = self.capacity.map_or("no buffer".to_owned(), |capacity| format!("buffer {}/{capacity}", stats.buffered));
+        let buffer =
+            self.capacity.map_or("no buffer".to_owned(), |capacity| format!("buffer {}/{capacity}", stats.buffered));
         let line = format!("{step} | {rate:.0} tok/s | in flight {} | {buffer}", stats.upstream);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step.step.0);
                 bar.set_message(line);
             }
-            None if step.step.0.is_multiple_of((self.steps / LINES).max(1)) || step.step.0 == self.steps => println!("{line}"),
+            None if step.step.0.is_multiple_of((self.steps / LINES).max(1)) || step.step.0 == self.steps => {
+                println!("{line}")
+            }
             None => {}
         }
     }
