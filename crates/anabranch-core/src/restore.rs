@@ -37,11 +37,6 @@ impl Run {
         let replay = batches.into_iter().filter(|batch| batch.step > step).collect();
         Ok(Restored { run: self.clone(), learner, checkpoint: found.map(|(name, _)| name), cursor, replay, published })
     }
-
-    /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
-    pub async fn publication_turn(&self) -> futures::lock::OwnedMutexGuard<()> {
-        self.0.turn.clone().lock_owned().await
-    }
 }
 
 /// A learner that knows its run: see [`Run::restore`].

@@ -246,6 +246,11 @@ impl Run {
         group
     }
 
+    /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
+    pub async fn publication_turn(&self) -> futures::lock::OwnedMutexGuard<()> {
+        self.0.turn.clone().lock_owned().await
+    }
+
     /// Begins a publication: its version is used up, whatever comes of it.
     pub fn begin_publication(
         &self,
