@@ -194,23 +194,15 @@ async fn weights_that_cannot_be_had_again_are_replaced_under_the_next_version() 
 async fn other_settings_are_refused_by_name() {
     let journal = DirJournal::new();
     let chain = |run: &Run, limit: u64| {
-        let learner = run.restore(HashChain::new(0)).unwrap();
-        let groups = run.prompts(dataset(30)).generate(&engine(), InFlight::groups(2), Samples(1));
-        groups
-            .buffer(Capacity::groups(2))
-            .fresh(MaxStaleness(limit))
-            .batch(2)
-            .train(learner)
-            .publish_every(1, &engine())
+        let (engine, learner) = (engine(), run.restore(HashChain::new(0)).unwrap());
+        let groups = run.prompts(dataset(30)).generate(&engine, InFlight::groups(2), Samples(1));
+        let groups = groups.buffer(Capacity::groups(2)).fresh(MaxStaleness(limit)).batch(2);
+        groups.train(learner).publish_every(1, &engine)
     };
-    let engine = engine();
-    let run = journal.open();
-    let learner = run.restore(HashChain::new(0)).unwrap();
-    let groups = run.prompts(dataset(30)).generate(&engine, InFlight::groups(2), Samples(1));
-    let groups = groups.buffer(Capacity::groups(2)).fresh(MaxStaleness(3)).batch(2);
-    assert!(groups.train(learner).publish_every(1, &engine).next().await.unwrap().is_ok());
+    assert!(chain(&journal.open(), 3).next().await.unwrap().is_ok());
+    let mut steps = chain(&journal.open(), 4);
     let error = loop {
-        match chain(&journal.open(), 4).next().await.unwrap() {
+        match steps.next().await.unwrap() {
             Ok(step) if step.replayed => {}
             Ok(step) => panic!("{step}"),
             Err(error) => break error,

@@ -108,7 +108,10 @@ impl Laws {
         let mut left = None;
         for (event, index) in events.iter().zip(0..) {
             assert_eq!(event.seq.0 - events[0].seq.0, index, "seqs are dense");
-            assert!(left.is_none(), "nothing follows RunClosed");
+            if matches!(event.kind, EventKind::RunResumed { .. }) {
+                left = None;
+            }
+            assert!(left.is_none(), "nothing follows RunClosed but another session");
             match &event.kind {
                 EventKind::Leased { id, .. } => assert!(leased.insert(id.clone()), "{id} leased twice"),
                 EventKind::Completed { id, summary, .. } => {
