@@ -91,11 +91,11 @@ impl Model {
             }
             8 if !self.waiting.is_empty() => {
                 let (id, ..) = self.waiting.remove(pick % self.waiting.len());
-                self.exclude(id, Reason::Aborted, pick % 2 == 0);
+                self.exclude(id, Reason::Aborted, pick.is_multiple_of(2));
             }
             9 if !self.buffer.is_empty() => {
                 let (id, ..) = self.buffer.remove(pick % self.buffer.len());
-                self.exclude(id, Reason::Stale { gap: 2 }, pick % 3 > 0);
+                self.exclude(id, Reason::Stale { gap: 2 }, !pick.is_multiple_of(3));
             }
             10 if self.buffer.len() > 1 && steps == self.batches.len() as u64 => self.take(2),
             11 if steps < self.batches.len() as u64 => {
@@ -130,7 +130,7 @@ impl Model {
                     self.lease(id, None);
                 }
             }
-            15 if pick % 4 == 0 => {
+            15 if pick.is_multiple_of(4) => {
                 self.record(EventKind::RunClosed { left: Vec::new() });
                 self.closed = true;
             }
@@ -157,7 +157,9 @@ fn history(actions: &[(u8, usize)]) -> Model {
     let mut model = Model::default();
     let settings = Fields::from([("seed".to_owned(), Value::Int(7))]);
     model.record(EventKind::RunOpened { library: String::new(), format: FORMAT, settings });
-    actions.iter().for_each(|&(action, pick)| model.act(action, pick));
+    for &(action, pick) in actions {
+        model.act(action, pick);
+    }
     model
 }
 

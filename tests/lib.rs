@@ -1,0 +1,1 @@
+//! Behaviour of anabranch across its crates: see `tests/`.

@@ -1,0 +1,131 @@
+//! A run whose pipeline is torn down again and again goes on each time where its log says, on the scripted engine and a
+//! learner whose weights are the hash chain of what it consumed: equal to the chain over the recorded batches, whatever
+//! was torn down when.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anabranch::engine::{HashChain, Sim};
+use anabranch::parquet::Segments;
+use anabranch::prelude::*;
+use anabranch::replay::verify;
+use anabranch::{BoxError, Event, EventKind, Fields, GroupId, ReadLog};
+
+const SEED: u64 = 11;
+const BATCH: usize = 3;
+
+fn dataset() -> Dataset {
+    Dataset::new("d", (0..10).map(|row| (vec![row], Fields::new())).collect()).expect("ten rows")
+}
+
+/// One session: steps until `stop` more were seen, then the pipeline is dropped in mid-flight. Gives whether the dataset
+/// was used up, and the learner's digest after the last step.
+async fn session(dir: &Path, stop: usize) -> Result<(bool, Option<anabranch::Digest>), BoxError> {
+    let run = RunLog::open(dir, Durability::Process)?;
+    let engine = Sim::random(SEED, 1..=9, 1..=20).install_time(Duration::from_millis(3));
+    let mut steps = run
+        .prompts(dataset())
+        .epochs(6)
+        .shuffle(SEED)
+        .unused(Unused::Retry { max_attempts: 3 })
+        .generate(&engine, InFlight::groups(5), Samples(2))
+        .score(|response| f64::from(response.response().len() as u32))
+        .admit("length", |group| group.generated() != 4)
+        .log(&run)
+        .buffer(Capacity::groups(4))
+        .fresh(MaxStaleness(1))
+        .batch(BATCH)
+        .train(run.restore(HashChain::new(SEED))?)
+        .checkpoint_every(4)
+        .publish_every(2, &engine);
+    let mut digest = None;
+    for _ in 0..stop {
+        let Some(step) = steps.try_next().await? else {
+            drop(steps);
+            run.close()?;
+            return Ok((true, digest));
+        };
+        assert_ne!(step.equal, Some(false), "{step}");
+        digest = Some(step.weights);
+    }
+    drop(steps);
+    run.close()?;
+    Ok((false, digest))
+}
+
+fn events(dir: &Path) -> Vec<Event> {
+    ReadLog::open(dir).expect("a log").events().collect::<Result<_, _>>().expect("events")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_torn_down_anywhere_trains_each_group_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("run");
+    let mut last = None;
+    // Replayed steps are yielded too, so that every session sees at least those after its checkpoint.
+    for stop in [1, 3, 2, 7, 6, 5, 9, 8, 1000] {
+        let (ended, digest) = session(&path, stop).await.expect("a session");
+        last = digest.or(last);
+        let log = events(&path);
+        let report = verify(&log);
+        assert!(report.is_clean(), "after a session of {stop} steps: {report}");
+        assert!(!ended || stop == 1000, "the dataset was used up too early to show anything");
+    }
+
+    let log = events(&path);
+    let mut consumed: BTreeMap<GroupId, u32> = BTreeMap::new();
+    let (mut batches, mut stepped) = (Vec::new(), Vec::new());
+    for event in &log {
+        match &event.kind {
+            EventKind::BatchTaken { groups, .. } => {
+                batches.push(groups.iter().map(|group| group.id.clone()).collect::<Vec<_>>());
+                groups.iter().for_each(|group| *consumed.entry(group.id.clone()).or_default() += 1);
+            }
+            EventKind::Stepped { step, .. } => stepped.push(step.0),
+            _ => {}
+        }
+    }
+    assert!(consumed.values().all(|&times| times == 1), "{consumed:?}");
+    assert_eq!(stepped, (1..=batches.len() as u64).collect::<Vec<_>>());
+    let chain = HashChain::over(SEED, batches.iter().map(Vec::as_slice)).digest().expect("a digest");
+    assert_eq!(last, Some(chain), "the surviving weights are the chain over the recorded batches");
+    assert!(log.iter().any(|event| event.kind.name() == "restepped"), "no session had to train again from the log");
+    assert!(log.iter().any(|event| event.kind.name() == "reinstalled"), "no session installed weights again");
+
+    let sealed: Vec<Event> = Segments::open(path.join("parquet"))
+        .expect("segments")
+        .reader()
+        .events()
+        .collect::<Result<_, _>>()
+        .expect("sealed events");
+    assert_eq!(sealed, log, "the Parquet segments hold the whole log, once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_settings_are_refused_and_accepted_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("run");
+    session(&path, 2).await.expect("a session");
+    for accept in [false, true] {
+        let options = RunLog::options().accept_changes(accept);
+        let run = RunLog::open_with(&path, Durability::Process, options).expect("the run");
+        let engine = Sim::random(SEED, 1..=9, 1..=20);
+        let first = run
+            .prompts(dataset())
+            .epochs(7)
+            .shuffle(SEED)
+            .unused(Unused::Retry { max_attempts: 3 })
+            .generate(&engine, InFlight::groups(5), Samples(2))
+            .try_next()
+            .await;
+        match first {
+            Err(error) if !accept => {
+                let text = error.to_string();
+                assert!(text.contains("prompts.epochs = 6") && text.contains("--accept-changes"), "{text}");
+            }
+            Ok(Some(_)) if accept => {}
+            other => panic!("accept_changes({accept}): {other:?}"),
+        }
+    }
+}
