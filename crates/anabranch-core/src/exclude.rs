@@ -56,6 +56,7 @@ impl Group {
             run.record(vec![excluded], &[])
         };
         lease = self.context.lease.take()?;
+        run.flow().exclude(recorded.last());
         if let Then::Retry(next) = then {
             let stamp = recorded.last();
             run.flow().queue(Retry { lease: next, excluded: recorded.last_seq(), at: stamp.at });

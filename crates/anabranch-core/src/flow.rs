@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use crate::Stamp;
 use crate::past::Retry;
 
 /// Where a lease's group is.
@@ -35,6 +36,7 @@ struct State {
     holds: usize,
     source_ended: bool,
     retries: VecDeque<Retry>,
+    excluded: Option<Stamp>,
     source: Option<Waker>,
     submitters: Vec<Waker>,
     /// Operators that may issue no lease before a group leaves upstream.
@@ -90,6 +92,15 @@ impl Flow {
     pub(crate) fn upstream(&self) -> usize {
         let state = self.0.lock();
         state.working + state.upstream
+    }
+
+    /// Notes an exclusion: a batch then lacks one group more.
+    pub(crate) fn exclude(&self, stamp: Stamp) {
+        self.0.lock().excluded = Some(stamp);
+    }
+
+    pub(crate) fn last_excluded(&self) -> Option<Stamp> {
+        self.0.lock().excluded
     }
 
     pub(crate) fn working(&self) -> usize {

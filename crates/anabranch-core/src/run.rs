@@ -178,6 +178,11 @@ impl Run {
         self.flow().working()
     }
 
+    /// The last `Excluded` record of this session: since then a batch may lack one group more.
+    pub fn last_excluded(&self) -> Option<Stamp> {
+        self.flow().last_excluded()
+    }
+
     /// `waker` is woken when the next group leaves an operator, enters the buffer or a batch, or is settled: for an
     /// operator that may issue no lease before.
     pub fn wake_on_departure(&self, waker: &Waker) {

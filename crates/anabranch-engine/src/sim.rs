@@ -161,11 +161,10 @@ impl Engine for Sim {
     fn generate(&self, request: Request) -> BoxStream<'static, Result<Chunk, EngineError>> {
         let retry = self.0.gate.receive(&request.id);
         let reply = (self.0.script)(&Call { request: &request, retry });
-        let writer = Writer::new(request, reply, self.0.chunking);
-        let writer = match instantly(&self.0.gate, writer) {
-            Ok(chunks) => return stream::iter(chunks).boxed(),
-            Err(writer) => writer,
-        };
+        let mut writer = Writer::new(request, reply, self.0.chunking);
+        if let Some(chunks) = instantly(&self.0.gate, &mut writer) {
+            return stream::iter(chunks).boxed();
+        }
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let canceller = Canceller::new(self.0.clone(), tokio::spawn(drive(self.0.clone(), writer, sender)));
         stream::poll_fn(move |cx| {

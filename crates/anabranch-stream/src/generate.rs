@@ -235,7 +235,7 @@ impl<E: Engine + Clone> State<E> {
         group.missing -= 1;
         let complete = group.missing == 0;
         if complete || self.settings.granularity == Granularity::Sample {
-            freed.into_iter().for_each(|stamp| self.slots.free(stamp));
+            self.slots.free(freed);
         }
         Ok(if complete { self.growing.remove(&key).map(Growing::into_group) } else { None })
     }
@@ -258,7 +258,9 @@ impl Growing {
 fn enablers(run: &Run, slot: Option<Stamp>) -> Vec<(Cause, Stamp)> {
     let first = [(Cause::Opened, Some(run.opened())), (Cause::Installed, run.clock().published())];
     let slot = slot.map_or_else(|| first.to_vec(), |freed| vec![(Cause::Slot, Some(freed))]);
-    slot.into_iter().filter_map(|(cause, stamp)| Some((cause, stamp?))).chain(Demand::since()).collect()
+    let demanded = Demand::current().and_then(|_| run.last_excluded()).map(|stamp| (Cause::Demand, stamp));
+    let slot = slot.into_iter().filter_map(|(cause, stamp)| Some((cause, stamp?)));
+    slot.chain(Demand::since()).chain(demanded).collect()
 }
 
 /// The group of an earlier session, read back from the log.
@@ -292,8 +294,7 @@ where
             while !this.input.has_ended() && state.may_issue(cx) {
                 let taken = match this.input.as_mut().poll_next(cx) {
                     Poll::Ready(Some(lease)) => lease.and_then(|lease| state.take(lease)),
-                    Poll::Ready(None) => break,
-                    Poll::Pending => break,
+                    Poll::Ready(None) | Poll::Pending => break,
                 };
                 match taken {
                     Ok(None) => {}

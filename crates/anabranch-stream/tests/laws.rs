@@ -142,6 +142,29 @@ fn check_memory(setting: &Setting, events: &[Event]) {
     }
 }
 
+/// In virtual time work takes no time, so that each event happens when the last of its enablers did, unless something
+/// was scripted in between: an enabler that is missing shows as a delay.
+fn check_enablers(setting: &Setting, events: &[Event]) {
+    for event in events {
+        let expected = match &event.kind {
+            EventKind::Leased { .. }
+            | EventKind::Admitted { .. }
+            | EventKind::BatchTaken { .. }
+            | EventKind::Publishing { .. }
+            | EventKind::GenerationResumed { .. }
+            | EventKind::Excluded { .. } => ms(0),
+            EventKind::Stepped { .. } => ms(setting.training),
+            EventKind::Published { .. } if setting.mode != InFlightMode::Drain => ms(setting.seed % 9),
+            _ => continue,
+        };
+        assert!(!event.enablers.is_empty(), "nothing enabled {event:?}");
+        assert_eq!(u128::from(event.delay), expected.as_nanos(), "{event:?}");
+        for moment in event.enablers.iter().filter_map(|enabler| enabler.moment.event()) {
+            assert!(moment < event.seq, "{event:?} was enabled by what came after it");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -152,6 +175,7 @@ proptest! {
         let limit = if setting.capacity.is_none() { Some(0) } else { setting.limit };
         Laws { batch: setting.batch, limit, buffered: setting.capacity.is_some() }.check(&events);
         check_memory(&setting, &events);
+        check_enablers(&setting, &events);
     }
 
     /// Without a buffer nothing runs beside the learner's thread, so that the whole log is determined, ties included.
@@ -161,7 +185,9 @@ proptest! {
         let once = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             let mut events = runtime.block_on(run(&setting));
-            events.iter_mut().for_each(|event| event.wall_ms = 0);
+            for event in &mut events {
+                event.wall_ms = 0;
+            }
             events
         };
         prop_assert_eq!(once(), once());

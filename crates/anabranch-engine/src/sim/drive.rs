@@ -89,16 +89,16 @@ fn empty(version: SpanVersion, kv_carried: bool) -> Chunk {
     Chunk { tokens: Vec::new(), logprobs: Vec::new(), truncated_logprobs: None, version, kv_carried, finish: None }
 }
 
-/// All chunks of a request that takes no time, if it may start now; else the request back.
-pub(super) fn instantly(gate: &Gate, mut writer: Writer) -> Result<Vec<Item>, Writer> {
+/// All chunks of a request that takes no time, if it may start now.
+pub(super) fn instantly(gate: &Gate, writer: &mut Writer) -> Option<Vec<Item>> {
     if !writer.is_instant() {
-        return Err(writer);
+        return None;
     }
-    let Some(mut seat) = gate.try_enter() else { return Err(writer) };
+    let mut seat = gate.try_enter()?;
     let mut chunks = Vec::new();
     writer.run_instantly(gate, &mut seat, &mut chunks);
     gate.leave(true);
-    Ok(chunks)
+    Some(chunks)
 }
 
 /// Frees the seat of a request, however it ends.
@@ -133,8 +133,9 @@ pub(super) async fn drive(inner: Arc<Inner>, mut writer: Writer, out: UnboundedS
         work = inner.gate.work(&seat, writer.reply.wait).await;
     }
     let (last, fault) = writer.finish(work == Work::Aborted);
-    last.into_iter().for_each(|chunk| send(Ok(chunk)));
-    fault.into_iter().for_each(|fault| send(Err(fault)));
+    for item in last.map(Ok).into_iter().chain(fault.map(Err)) {
+        send(item);
+    }
     seated.finished = true;
 }
 

@@ -49,7 +49,8 @@ impl Reply {
 
     /// These tokens, `each` after the one before.
     pub fn saying(tokens: Vec<u32>, each: Duration) -> Self {
-        Self { tokens: Some(tokens.clone()), ..Self::timed(vec![each; tokens.len()]) }
+        let times = vec![each; tokens.len()];
+        Self { tokens: Some(tokens), ..Self::timed(times) }
     }
 
     /// Waits before the first token (or, without tokens, before the end).

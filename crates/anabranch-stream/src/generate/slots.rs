@@ -29,7 +29,7 @@ impl Slots {
     }
 
     /// `stamp` freed a slot.
-    pub(super) fn free(&mut self, stamp: Stamp) {
-        self.free.push_back(Some(stamp));
+    pub(super) fn free(&mut self, stamp: Option<Stamp>) {
+        self.free.push_back(stamp);
     }
 }
