@@ -12,7 +12,7 @@ use clap::{Parser, ValueEnum};
 #[command(name = "async_grpo")]
 pub struct Arguments {
     /// Training steps, those of earlier sessions included
-    #[arg(long, default_value_t = 220, value_parser = positive::<u64>)]
+    #[arg(long, default_value_t = 200, value_parser = positive::<u64>)]
     pub steps: u64,
     /// Groups in a batch
     #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
@@ -21,10 +21,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
     pub group_size: u32,
     /// Groups in generation at once
-    #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
+    #[arg(long, default_value_t = 32, value_parser = positive::<usize>)]
     pub in_flight: usize,
     /// Complete groups the buffer holds
-    #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
+    #[arg(long, default_value_t = 32, value_parser = positive::<usize>)]
     pub capacity: usize,
     /// Largest version gap to train on
     #[arg(long, default_value_t = 1)]

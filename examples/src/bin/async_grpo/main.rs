@@ -127,7 +127,7 @@ async fn train(
     Ok(())
 }
 
-/// Warm-up, a constant rate, then down to a tenth: measured to learn the task in about 190 steps.
+/// Warm-up, a constant rate, then down to a tenth.
 fn adamw() -> AdamW {
-    AdamW { decay: Some(LinearDecay { from: 150, to: 240, floor: 0.1 }), ..AdamW::default() }
+    AdamW { decay: Some(LinearDecay { from: 140, to: 200, floor: 0.1 }), ..AdamW::default() }
 }
