@@ -1,0 +1,139 @@
+//! Journals that take their time, or fail: who waits for them, and who does not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_core::{
+    Ack, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, InFlightMode, Journal, JournalError,
+    MemoryJournal, Past, Run,
+};
+use anabranch_engine::{HashChain, Sim};
+use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_timer};
+use futures::{StreamExt, TryStreamExt};
+use tokio::time::sleep;
+
+use common::{dataset, ms};
+
+mod common;
+
+/// Acknowledges `delay` after each append, and refuses everything once an event of the kind `fails_at` came.
+struct Slow {
+    memory: MemoryJournal,
+    delay: Duration,
+    fails_at: Option<&'static str>,
+    poisoned: parking_lot::Mutex<bool>,
+}
+
+impl Slow {
+    fn open(delay: Duration, fails_at: Option<&'static str>) -> (Run, Arc<Self>) {
+        let journal =
+            Arc::new(Self { memory: MemoryJournal::new(), delay, fails_at, poisoned: parking_lot::Mutex::new(false) });
+        (Run::new("test", journal.clone(), Past::default(), tokio_timer(), [].into(), false), journal)
+    }
+
+    /// When each event of a kind was recorded, in milliseconds.
+    fn times(&self, kind: &str) -> Vec<u64> {
+        let events = self.memory.events();
+        events.iter().filter(|event| event.kind.name() == kind).map(|event| event.at / 1_000_000).collect()
+    }
+}
+
+impl Journal for Slow {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+        let mut poisoned = self.poisoned.lock();
+        *poisoned |= events.iter().any(|event| Some(event.kind.name()) == self.fails_at);
+        if *poisoned {
+            return Ack::ready(Err(JournalError::new("no space left on the device")));
+        }
+        let appended = self.memory.append(events, payloads);
+        // The disk works whether or not anybody waits for it.
+        let done = tokio::time::Instant::now() + self.delay;
+        Ack::new(async move {
+            tokio::time::sleep_until(done).await;
+            appended.await
+        })
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        self.memory.payload(id)
+    }
+
+    fn checkpoint(
+        &self,
+        cursor: &Cursor,
+        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        self.memory.checkpoint(cursor, write)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_journal_holds_groups_back_but_not_generation() {
+    let (run, journal) = Slow::open(ms(1000), None);
+    let engine = Sim::fixed(1, ms(10));
+    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let began = run.now();
+    let groups = run.prompts(dataset(4)).generate(&engine, InFlight::groups(9), Samples(1)).log(&run);
+    let mut passed = Vec::new();
+    let mut groups = Box::pin(groups);
+    while let Some(group) = groups.try_next().await.unwrap() {
+        passed.push((group.id.prompt.row, (run.now() - began) / 1_000_000));
+    }
+    assert_eq!(passed, [(0, 1010), (1, 1010), (2, 1010), (3, 1010)], "in order, each a second after its record");
+    let began = began / 1_000_000;
+    assert_eq!(journal.times("completed"), vec![began + 10; 4], "recorded as soon as they were complete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn admission_waits_for_no_disk_but_a_batch_does() {
+    let (run, journal) = Slow::open(ms(1000), None);
+    let engine = Sim::fixed(1, ms(10));
+    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let began = run.now() / 1_000_000;
+    let groups = run.prompts(dataset(4)).generate(&engine, InFlight::groups(9), Samples(1));
+    let mut batches = groups.buffer(Capacity::groups(9)).batch(2);
+    assert_eq!(batches.next().await.unwrap().unwrap().groups.len(), 2);
+    assert_eq!(run.now() / 1_000_000, began + 1010);
+    assert_eq!(journal.times("admitted"), vec![began + 10; 4]);
+    assert_eq!(journal.times("batch_taken"), [began + 10], "taken at once; yielded when that is durable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_before_its_record_is_durable() {
+    let (run, _) = Slow::open(ms(1000), None);
+    let engine = Sim::fixed(1, ms(10));
+    let publication = publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract);
+    let watcher = async {
+        sleep(ms(999)).await;
+        engine.stats().installs.len()
+    };
+    let (publication, before) = futures::join!(publication, watcher);
+    assert_eq!(before, 0);
+    assert!(publication.is_ok());
+    assert_eq!(engine.stats().installs.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_journal_ends_the_pipeline_wherever_it_strikes() {
+    for kind in ["publishing", "completed", "admitted", "batch_taken", "stepped", "published", "run_closed"] {
+        let (run, journal) = Slow::open(ms(0), Some(kind));
+        let engine = Sim::fixed(1, ms(10));
+        let learner = run.restore(HashChain::new(0)).unwrap();
+        let groups = run.prompts(dataset(8)).generate(&engine, InFlight::groups(2), Samples(1)).log(&run);
+        let mut steps = groups.buffer(Capacity::groups(4)).batch(2).train(learner).publish_every(1, &engine);
+        let error = loop {
+            match steps.next().await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => break error,
+                None => panic!("{kind}: the failure was lost"),
+            }
+        };
+        assert!(matches!(error, Error::Journal(_)), "{kind}: {error}");
+        assert!(steps.next().await.is_none(), "{kind}");
+        sleep(ms(100)).await;
+        assert_eq!(engine.stats().running, 0, "{kind}");
+        let closed = journal.memory.events().iter().any(|event| matches!(event.kind, EventKind::RunClosed { .. }));
+        assert!(!closed, "{kind}");
+    }
+}
