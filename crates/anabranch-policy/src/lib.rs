@@ -22,8 +22,6 @@ pub mod packed;
 pub mod parameters;
 pub mod policy;
 pub mod reference;
-#[cfg(test)]
-mod rollout;
 pub mod vocabulary;
 pub mod weights;
 

@@ -6,8 +6,6 @@
 //! a retraction or a restart.
 
 mod scheduler;
-#[cfg(test)]
-mod tests;
 mod worker;
 
 use std::pin::Pin;

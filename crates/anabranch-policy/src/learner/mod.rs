@@ -3,8 +3,6 @@
 mod objective;
 mod passes;
 mod state;
-#[cfg(test)]
-mod tests;
 mod trainer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,7 +7,7 @@ mod backward;
 mod batch;
 mod forward;
 mod inference;
-#[cfg(test)]
+#[cfg(all(test, feature = "wgpu"))]
 mod tests;
 
 use std::sync::Arc;

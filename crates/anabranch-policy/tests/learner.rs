@@ -1,14 +1,14 @@
+//! The learner against a written-out step in `f64`, and against itself resumed, on a real device.
+
+mod rollout;
+
 use anabranch_core::{Batch, Learner};
 
-use super::{Grpo, PolicyLearner, Ratio};
-use crate::config::Config;
-use crate::device::{Device, DeviceChoice};
-use crate::optimizer::AdamW;
-use crate::packed::Packed;
-use crate::parameters::Parameters;
-use crate::policy::Policy;
-use crate::reference;
-use crate::rollout::{batch, group, sample};
+use anabranch_policy::packed::Packed;
+use anabranch_policy::{
+    AdamW, Config, Device, DeviceChoice, Grpo, Parameters, Policy, PolicyLearner, Ratio, reference,
+};
+use rollout::{batch, group, sample};
 
 /// ε far above the gradients' rounding: else a first `AdamW` update is the sign of noise where a gradient is near zero.
 fn adamw() -> AdamW {

@@ -1,14 +1,15 @@
 //! Groups made in a test, by hand or by an engine.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use anabranch_core::{Batch, Digest, Fields, Finish, Group, GroupId, Prompt, PromptId, Request, Sample, Sampling};
 use anabranch_core::{Engine, SamplingKey, Seq, Spans, Status, TrainingStep};
 use futures::StreamExt;
 use futures::executor::block_on;
 
-use crate::engine::PolicyEngine;
+use anabranch_policy::PolicyEngine;
 
 /// A sample that generated everything after its prompt.
-pub(crate) fn sample(tokens: &[u32], prompt: usize, logprobs: &[f32], reward: f64) -> Sample {
+pub fn sample(tokens: &[u32], prompt: usize, logprobs: &[f32], reward: f64) -> Sample {
     Sample {
         tokens: tokens.to_vec(),
         prompt_len: prompt as u32,
@@ -24,7 +25,7 @@ pub(crate) fn sample(tokens: &[u32], prompt: usize, logprobs: &[f32], reward: f6
 }
 
 /// A group of these samples.
-pub(crate) fn group(row: u64, samples: Vec<Sample>) -> Group {
+pub fn group(row: u64, samples: Vec<Sample>) -> Group {
     let prompt = PromptId { dataset: "test".into(), epoch: 0, row };
     let tokens = samples[0].tokens[..samples[0].prompt_len as usize].to_vec();
     Group {
@@ -38,7 +39,7 @@ pub(crate) fn group(row: u64, samples: Vec<Sample>) -> Group {
 }
 
 /// A batch of these groups.
-pub(crate) fn batch(step: u64, groups: Vec<Group>) -> Batch {
+pub fn batch(step: u64, groups: Vec<Group>) -> Batch {
     Batch {
         step: TrainingStep(step),
         taken: Seq(step),
@@ -51,7 +52,7 @@ pub(crate) fn batch(step: u64, groups: Vec<Group>) -> Batch {
 }
 
 /// A request of sample `sample` of lease `lease`.
-pub(crate) fn request(tokens: &[u32], lease: u64, sample: u32, sampling: &Sampling) -> Request {
+pub fn request(tokens: &[u32], lease: u64, sample: u32, sampling: &Sampling) -> Request {
     Request {
         id: format!("{lease}/{sample}"),
         tokens: tokens.to_vec(),
@@ -63,7 +64,7 @@ pub(crate) fn request(tokens: &[u32], lease: u64, sample: u32, sampling: &Sampli
 
 /// What a finished request came to: generated tokens, log-probs, spans and how it ended.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Answer {
+pub struct Answer {
     pub tokens: Vec<u32>,
     pub logprobs: Vec<f32>,
     pub truncated: Option<Vec<f32>>,
@@ -72,7 +73,7 @@ pub(crate) struct Answer {
 }
 
 /// Collects a stream of chunks to its end.
-pub(crate) fn collect(
+pub fn collect(
     mut stream: impl futures::Stream<Item = Result<anabranch_core::Chunk, anabranch_core::EngineError>> + Unpin,
 ) -> Answer {
     let mut answer = Answer::default();
@@ -92,7 +93,7 @@ pub(crate) fn collect(
 }
 
 /// Generates groups of `samples` for prompts; the reward is the share of even tokens.
-pub(crate) fn rollout(engine: &PolicyEngine, prompts: &[Vec<u32>], samples: u32, sampling: &Sampling) -> Vec<Group> {
+pub fn rollout(engine: &PolicyEngine, prompts: &[Vec<u32>], samples: u32, sampling: &Sampling) -> Vec<Group> {
     let streams: Vec<Vec<_>> = prompts
         .iter()
         .enumerate()
