@@ -12,6 +12,7 @@
 
 use cubecl::prelude::*;
 
+use crate::pin::pinned;
 use crate::tensor::Tensor;
 
 pub mod backward;
@@ -94,11 +95,7 @@ impl Layout {
     }
 }
 
-/// a · b over `quads` quads, times `factor`.
-///
-/// Prefill and decode must get the same bits from it in two different kernels, so no compiler may have a choice: additions
-/// are written in the form that Mesa's algebraic rewriting leaves alone (no common factor to pull out), and the product at
-/// the end is a fused multiply-add with 0, which CUDA's compiler cannot fuse with what the caller does next.
+/// a · b over `quads` quads, times `factor`, [pinned](crate::pin): the same bits whatever is made of it.
 #[cube]
 pub(crate) fn scaled_dot(
     a: &Array<Quad>,
@@ -106,6 +103,7 @@ pub(crate) fn scaled_dot(
     b: &Array<Quad>,
     b_at: usize,
     factor: f32,
+    guard: u32,
     #[comptime] quads: usize,
 ) -> f32 {
     let mut sum = Quad::new(0.0);
@@ -113,7 +111,7 @@ pub(crate) fn scaled_dot(
     for i in 0..quads {
         sum = fma(a[a_at + i], b[b_at + i], sum);
     }
-    fma((sum[0] + sum[1]) + (sum[2] + sum[3]), factor, 0.0f32.runtime())
+    pinned(((sum[0] + sum[1]) + (sum[2] + sum[3])) * factor, guard)
 }
 
 /// Attends from one query head over `count` keys and values, writes one segment of the output and returns the log of the
@@ -130,6 +128,7 @@ pub(crate) fn attend(
     stride: usize,
     count: usize,
     scale: f32,
+    guard: u32,
     out: &mut Array<Quad>,
     out_at: usize,
     #[comptime] head: usize,
@@ -140,10 +139,10 @@ pub(crate) fn attend(
     for i in 0..segment {
         sums[i] = Quad::new(0.0);
     }
-    let mut largest = scaled_dot(query, query_at, keys, key_at, scale, head);
+    let mut largest = scaled_dot(query, query_at, keys, key_at, scale, guard, head);
     let mut total = 0.0f32;
     for j in 0..count {
-        let score = scaled_dot(query, query_at, keys, key_at + j * stride, scale, head);
+        let score = scaled_dot(query, query_at, keys, key_at + j * stride, scale, guard, head);
         let raised = f32::max(largest, score);
         let keep = f32::exp(largest - raised);
         let weight = f32::exp(score - raised);

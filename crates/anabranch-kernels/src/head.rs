@@ -10,6 +10,7 @@ use cubecl::prelude::*;
 
 use crate::device::Device;
 use crate::linear::{self, Write};
+use crate::pin::GUARD;
 use crate::softmax::{self, Running};
 use crate::tensor::{Ids, Tensor, VIEW_ALIGNMENT};
 use crate::{grid, row};
@@ -82,6 +83,7 @@ fn forward_kernel(
     first: usize,
     width: usize,
     inverse: f32,
+    guard: u32,
     #[comptime] is_first: bool,
     #[comptime] is_last: bool,
     #[comptime] lanes: u32,
@@ -89,12 +91,12 @@ fn forward_kernel(
     let at = row::index(lanes);
     let lane = row::lane(lanes);
     if at < targets.len() {
-        let mut seen = softmax::chunk(logits, at * width, width, lane, inverse, lanes);
+        let mut seen = softmax::chunk(logits, at * width, width, lane, inverse, guard, lanes);
         let mut target_logit = 0.0f32;
         if comptime!(!is_first) {
             let before = Running { largest: state[at * 4], sum: state[at * 4 + 1], weighted: state[at * 4 + 2] };
             target_logit = state[at * 4 + 3];
-            let merged = softmax::merge(before, seen, inverse);
+            let merged = softmax::merge(before, seen, inverse, guard);
             seen.largest = merged.largest;
             seen.sum = merged.sum;
             seen.weighted = merged.weighted;
@@ -109,7 +111,7 @@ fn forward_kernel(
             state[at * 4 + 2] = seen.weighted;
             state[at * 4 + 3] = target_logit;
             if comptime!(is_last) {
-                log_prob[at] = softmax::log_prob(seen, target_logit, inverse);
+                log_prob[at] = softmax::log_prob(seen, target_logit, inverse, guard);
                 entropy[at] = softmax::entropy(seen);
             }
         }
@@ -128,13 +130,14 @@ fn backward_kernel(
     first: usize,
     width: usize,
     inverse: f32,
+    guard: u32,
     #[comptime] with_entropy: bool,
 ) {
     if ABSOLUTE_POS < logits.len() {
         let at = ABSOLUTE_POS / width;
         let token = first + ABSOLUTE_POS % width;
         let sum = state[at * 4 + 1];
-        let d = softmax::centred(logits[ABSOLUTE_POS], state[at * 4], inverse);
+        let d = softmax::centred(logits[ABSOLUTE_POS], state[at * 4], inverse, guard);
         let p = f32::exp(d) / sum;
         let mut hit = 0.0f32;
         if token == targets[at] as usize {
@@ -216,6 +219,7 @@ pub fn forward<R: Runtime>(
                 first,
                 size,
                 inverse,
+                GUARD,
                 first == 0,
                 first + size == vocab,
                 lanes,
@@ -286,6 +290,7 @@ pub fn backward<R: Runtime>(
                 first,
                 size,
                 inverse,
+                GUARD,
                 gradient.entropy.is_some(),
             );
         }

@@ -40,6 +40,7 @@ pub mod linear;
 pub mod optimizer;
 pub mod packing;
 pub mod philox;
+mod pin;
 pub mod policy_loss;
 pub mod rms_norm;
 pub mod rope;

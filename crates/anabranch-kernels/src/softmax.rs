@@ -3,12 +3,11 @@
 //! A row is walked in chunks of the vocabulary. For each chunk, and then for the whole so far, it keeps
 //! M = the largest logit, S = Σ e^((z − M)/τ) and W = Σ e^((z − M)/τ)·(z − M)/τ. From these
 //! log p(y) = (z_y − M)/τ − ln S and the entropy is ln S − W/S.
-//! Two kernels inline these functions, so their compilers must have no choice: a difference comes before its product (Mesa
-//! pulls a common factor out of a sum of products where each is used once), and every product that meets an addition is in
-//! an explicit fused multiply-add (CUDA's compiler fuses others as it likes).
+//! Two kernels inline these functions, so quotients by τ are [pinned](crate::pin): each compiler rounds them alike.
 
 use cubecl::prelude::*;
 
+use crate::pin::pinned;
 use crate::row;
 
 /// Stands for "no logit yet"; far below any f32 a model makes, and finite so that differences are never NaN.
@@ -33,8 +32,8 @@ pub(crate) fn nothing() -> Running {
 
 /// (z − largest)/τ.
 #[cube]
-pub(crate) fn centred(logit: f32, largest: f32, inverse: f32) -> f32 {
-    (logit - largest) * inverse
+pub(crate) fn centred(logit: f32, largest: f32, inverse: f32, guard: u32) -> f32 {
+    pinned((logit - largest) * inverse, guard)
 }
 
 /// One chunk of a row: `width` logits from `at` on. Every unit sharing the row gets the result.
@@ -45,6 +44,7 @@ pub(crate) fn chunk(
     width: usize,
     lane: usize,
     inverse: f32,
+    guard: u32,
     #[comptime] lanes: u32,
 ) -> Running {
     let mut largest = f32::new(NOTHING);
@@ -55,7 +55,7 @@ pub(crate) fn chunk(
     let mut sum = 0.0f32;
     let mut weighted = 0.0f32;
     for i in range_stepped(lane, width, comptime!(lanes as usize)) {
-        let d = centred(logits[at + i], largest, inverse);
+        let d = centred(logits[at + i], largest, inverse, guard);
         let e = f32::exp(d);
         sum += e;
         weighted = fma(e, d, weighted);
@@ -65,10 +65,10 @@ pub(crate) fn chunk(
 
 /// What two parts of a row amount to together.
 #[cube]
-pub(crate) fn merge(a: Running, b: Running, inverse: f32) -> Running {
+pub(crate) fn merge(a: Running, b: Running, inverse: f32, guard: u32) -> Running {
     let largest = f32::max(a.largest, b.largest);
-    let a_shift = (a.largest - largest) * inverse;
-    let b_shift = (b.largest - largest) * inverse;
+    let a_shift = centred(a.largest, largest, inverse, guard);
+    let b_shift = centred(b.largest, largest, inverse, guard);
     let a_keep = f32::exp(a_shift);
     let b_keep = f32::exp(b_shift);
     // Where a part holds nothing its shift is huge and its sum 0: the product is 0, since the shift is finite.
@@ -81,8 +81,8 @@ pub(crate) fn merge(a: Running, b: Running, inverse: f32) -> Running {
 
 /// log p of a logit in the finished row.
 #[cube]
-pub(crate) fn log_prob(row: Running, logit: f32, inverse: f32) -> f32 {
-    fma(logit - row.largest, inverse, -f32::ln(row.sum))
+pub(crate) fn log_prob(row: Running, logit: f32, inverse: f32, guard: u32) -> f32 {
+    centred(logit, row.largest, inverse, guard) - f32::ln(row.sum)
 }
 
 /// The entropy of the finished row, in nats.

@@ -10,6 +10,7 @@ use super::{AttentionShape, Quad, scaled_dot};
 use crate::device::Device;
 use crate::grid;
 use crate::packing::Packing;
+use crate::pin::GUARD;
 use crate::tensor::Tensor;
 
 #[cube(launch_unchecked)]
@@ -22,6 +23,7 @@ fn query_kernel(
     grad_qkv: &mut Array<Quad>,
     deltas: &mut Array<f32>,
     scale: f32,
+    guard: u32,
     #[comptime] query_heads: usize,
     #[comptime] kv_heads: usize,
     #[comptime] head: usize,
@@ -38,7 +40,7 @@ fn query_kernel(
         let value = key + comptime!(kv_heads * head);
         let query_at = token * row + query_head * head;
         let out_at = (token * query_heads + query_head) * head;
-        let delta = scaled_dot(out, out_at, grad_out, out_at, 1.0f32.runtime(), head);
+        let delta = scaled_dot(out, out_at, grad_out, out_at, 1.0f32.runtime(), guard, head);
         let log_sum = log_sums[token * query_heads + query_head];
         let mut sums = Array::<Quad>::new(segment);
         #[unroll]
@@ -46,8 +48,8 @@ fn query_kernel(
             sums[i] = Quad::new(0.0);
         }
         for s in starts[token] as usize..token + 1 {
-            let score = scaled_dot(qkv, query_at, qkv, s * row + key, scale, head);
-            let pull = scaled_dot(grad_out, out_at, qkv, s * row + value, 1.0f32.runtime(), head);
+            let score = scaled_dot(qkv, query_at, qkv, s * row + key, scale, guard, head);
+            let pull = scaled_dot(grad_out, out_at, qkv, s * row + value, 1.0f32.runtime(), guard, head);
             let grad_score = f32::exp(score - log_sum) * (pull - delta) * scale;
             #[unroll]
             for i in 0..segment {
@@ -73,6 +75,7 @@ fn key_value_kernel(
     ends: &Array<u32>,
     grad_qkv: &mut Array<Quad>,
     scale: f32,
+    guard: u32,
     #[comptime] query_heads: usize,
     #[comptime] kv_heads: usize,
     #[comptime] head: usize,
@@ -98,8 +101,8 @@ fn key_value_kernel(
             for t in token..ends[token] as usize {
                 let query_at = t * row + query_head * head;
                 let out_at = (t * query_heads + query_head) * head;
-                let score = scaled_dot(qkv, query_at, qkv, key_at, scale, head);
-                let pull = scaled_dot(grad_out, out_at, qkv, value_at, 1.0f32.runtime(), head);
+                let score = scaled_dot(qkv, query_at, qkv, key_at, scale, guard, head);
+                let pull = scaled_dot(grad_out, out_at, qkv, value_at, 1.0f32.runtime(), guard, head);
                 let weight = f32::exp(score - log_sums[t * query_heads + query_head]);
                 let grad_score = weight * (pull - deltas[t * query_heads + query_head]) * scale;
                 #[unroll]
@@ -161,6 +164,7 @@ pub fn backward<R: Runtime>(
             grad_qkv.arg(),
             deltas.arg(),
             shape.scale(),
+            GUARD,
             layout.query_heads,
             layout.kv_heads,
             layout.head,
@@ -177,6 +181,7 @@ pub fn backward<R: Runtime>(
             packing.ends.arg(),
             grad_qkv.arg(),
             shape.scale(),
+            GUARD,
             layout.query_heads,
             layout.kv_heads,
             layout.head,

@@ -6,6 +6,7 @@ use super::{AttentionShape, Quad, attend};
 use crate::cache::KvCache;
 use crate::device::Device;
 use crate::grid;
+use crate::pin::GUARD;
 use crate::tensor::{Ids, Tensor};
 
 #[cube(launch_unchecked)]
@@ -18,6 +19,7 @@ fn decode_kernel(
     out: &mut Array<Quad>,
     max_length: usize,
     scale: f32,
+    guard: u32,
     #[comptime] query_heads: usize,
     #[comptime] kv_heads: usize,
     #[comptime] head: usize,
@@ -43,6 +45,7 @@ fn decode_kernel(
             cached.runtime(),
             min(lengths[at] as usize, max_length),
             scale,
+            guard,
             out,
             (at * query_heads + query_head) * head + part * segment,
             head,
@@ -93,6 +96,7 @@ pub fn decode<R: Runtime>(
             out.arg(),
             cache.max_length(),
             shape.scale(),
+            GUARD,
             layout.query_heads,
             layout.kv_heads,
             layout.head,

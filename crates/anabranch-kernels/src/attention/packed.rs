@@ -6,6 +6,7 @@ use super::{AttentionShape, Quad, attend};
 use crate::device::Device;
 use crate::grid;
 use crate::packing::Packing;
+use crate::pin::GUARD;
 use crate::tensor::Tensor;
 
 #[cube(launch_unchecked)]
@@ -15,6 +16,7 @@ fn forward_kernel(
     out: &mut Array<Quad>,
     log_sums: &mut Array<f32>,
     scale: f32,
+    guard: u32,
     #[comptime] query_heads: usize,
     #[comptime] kv_heads: usize,
     #[comptime] head: usize,
@@ -38,6 +40,7 @@ fn forward_kernel(
             row.runtime(),
             token - start + 1,
             scale,
+            guard,
             out,
             (token * query_heads + query_head) * head + part * segment,
             head,
@@ -85,6 +88,7 @@ pub fn forward<R: Runtime>(
             out.arg(),
             log_sums.arg(),
             shape.scale(),
+            GUARD,
             layout.query_heads,
             layout.kv_heads,
             layout.head,

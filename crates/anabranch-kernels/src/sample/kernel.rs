@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 
 use super::WORDS;
 use crate::device::Device;
+use crate::pin::GUARD;
 use crate::softmax::{self, Running};
 use crate::tensor::{Ids, Tensor};
 use crate::{philox, row};
@@ -49,13 +50,14 @@ fn mass_from(
     threshold: u32,
     largest: f32,
     inverse: f32,
+    guard: u32,
     #[comptime] lanes: u32,
 ) -> f32 {
     let mut mass = 0.0f32;
     for i in range_stepped(lane, vocab, comptime!(lanes as usize)) {
         let logit = logits[at + i];
         if ordered(logit) >= threshold {
-            mass += f32::exp(softmax::centred(logit, largest, inverse));
+            mass += f32::exp(softmax::centred(logit, largest, inverse, guard));
         }
     }
     row::sum(mass, lanes)
@@ -70,12 +72,13 @@ fn whole(
     size: usize,
     lane: usize,
     inverse: f32,
+    guard: u32,
     #[comptime] lanes: u32,
 ) -> Running {
-    let mut seen = softmax::chunk(logits, at, size, lane, inverse, lanes);
+    let mut seen = softmax::chunk(logits, at, size, lane, inverse, guard, lanes);
     for first in range_stepped(size, vocab, size) {
-        let part = softmax::chunk(logits, at + first, min(size, vocab - first), lane, inverse, lanes);
-        let merged = softmax::merge(seen, part, inverse);
+        let part = softmax::chunk(logits, at + first, min(size, vocab - first), lane, inverse, guard, lanes);
+        let merged = softmax::merge(seen, part, inverse, guard);
         seen.largest = merged.largest;
         seen.sum = merged.sum;
         seen.weighted = merged.weighted;
@@ -90,6 +93,7 @@ fn sample_kernel(
     out: &mut Array<u32>,
     vocab: usize,
     size: usize,
+    guard: u32,
     #[comptime] truncate: bool,
     #[comptime] lanes: u32,
 ) {
@@ -103,8 +107,8 @@ fn sample_kernel(
         let greedy = choices[s + 2] == 1;
         let top_k = choices[s + 3];
 
-        let tempered = whole(logits, at, vocab, size, lane, inverse, lanes);
-        let untempered = whole(logits, at, vocab, size, lane, 1.0f32.runtime(), lanes);
+        let tempered = whole(logits, at, vocab, size, lane, inverse, guard, lanes);
+        let untempered = whole(logits, at, vocab, size, lane, 1.0f32.runtime(), guard, lanes);
 
         // The least ordered bits that stay; 0 keeps everything.
         let mut threshold = 0u32;
@@ -121,10 +125,10 @@ fn sample_kernel(
             }
             let kept = threshold;
             threshold = 0u32;
-            let total = mass_from(logits, at, vocab, lane, kept, tempered.largest, inverse, lanes);
+            let total = mass_from(logits, at, vocab, lane, kept, tempered.largest, inverse, guard, lanes);
             for step in 0..32u32 {
                 let candidate = threshold | (1u32 << (31u32 - step));
-                let mass = mass_from(logits, at, vocab, lane, candidate, tempered.largest, inverse, lanes);
+                let mass = mass_from(logits, at, vocab, lane, candidate, tempered.largest, inverse, guard, lanes);
                 if mass >= top_p * total {
                     threshold = candidate;
                 }
@@ -152,7 +156,7 @@ fn sample_kernel(
         let mut own = 0.0f32;
         for i in first..last {
             if ordered(logits[at + i]) >= threshold {
-                own += f32::exp(softmax::centred(logits[at + i], tempered.largest, inverse));
+                own += f32::exp(softmax::centred(logits[at + i], tempered.largest, inverse, guard));
             }
         }
         let mut before = 0.0f32;
@@ -190,18 +194,18 @@ fn sample_kernel(
             let mut passed = false;
             for i in first..last {
                 if !passed && ordered(logits[at + i]) >= threshold {
-                    reached += f32::exp(softmax::centred(logits[at + i], tempered.largest, inverse));
+                    reached += f32::exp(softmax::centred(logits[at + i], tempered.largest, inverse, guard));
                     // Rounding may leave the sum of the walk just short of the point: then the last kept token stays.
                     token = i;
                     passed = reached > point;
                 }
             }
             let logit = logits[at + token];
-            let log_prob = softmax::log_prob(tempered, logit, inverse);
+            let log_prob = softmax::log_prob(tempered, logit, inverse, guard);
             let mut truncated = log_prob;
             let cut_k = top_k > 0 && (top_k as usize) < vocab;
             if cut_k || top_p < 1.0f32 {
-                truncated = softmax::centred(logit, tempered.largest, inverse) - f32::ln(total);
+                truncated = softmax::centred(logit, tempered.largest, inverse, guard) - f32::ln(total);
             }
             if greedy {
                 truncated = 0.0f32;
@@ -209,7 +213,7 @@ fn sample_kernel(
             out[index * 4] = token as u32;
             out[index * 4 + 1] = u32::reinterpret(log_prob);
             out[index * 4 + 2] = u32::reinterpret(truncated);
-            out[index * 4 + 3] = u32::reinterpret(softmax::log_prob(untempered, logit, 1.0f32.runtime()));
+            out[index * 4 + 3] = u32::reinterpret(softmax::log_prob(untempered, logit, 1.0f32.runtime(), guard));
         }
     }
 }
@@ -237,6 +241,7 @@ pub(super) fn launch<R: Runtime>(
             out.arg(),
             logits.shape()[1],
             chunk,
+            GUARD,
             truncate,
             lanes,
         );
