@@ -1,5 +1,7 @@
 //! The buffer: the one point where generation runs ahead of training.
 
+use std::fmt;
+use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,30 +20,48 @@ mod feeder;
 mod queue;
 
 /// Stream for [`buffer`](crate::RolloutExt::buffer).
-#[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Buffer<S> {
     state: State<S>,
 }
 
-#[derive(Debug)]
 enum State<S> {
     /// Not polled yet.
     Idle(Box<S>, Capacity),
-    Running(Arc<Mutex<Queue>>, FeederTask),
+    Running(Arc<Mutex<Queue>>, FeederTask<S>),
     Ended,
 }
 
-/// The feeder's task; it ends with its handle.
-#[derive(Debug)]
-struct FeederTask(Option<JoinHandle<()>>);
+/// The feeder and its task; they end with this handle.
+struct FeederTask<S> {
+    /// Shared with the task, so that dropping the stream stops the feeder at once: a task that is aborted may be in the
+    /// middle of a poll on another thread, and go on recording.
+    feeder: Arc<Mutex<Option<Feeder<S>>>>,
+    handle: Option<JoinHandle<()>>,
+}
 
-impl FeederTask {
+impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> FeederTask<S> {
+    fn spawn(feeder: Feeder<S>) -> Self {
+        let feeder = Arc::new(Mutex::new(Some(feeder)));
+        let polled = feeder.clone();
+        let task = poll_fn(move |cx| {
+            let mut feeder = polled.lock();
+            let done = feeder.as_mut().map_or(Poll::Ready(()), |feeder| feeder.poll_unpin(cx));
+            if done.is_ready() {
+                *feeder = None;
+            }
+            done
+        });
+        Self { feeder, handle: Some(tokio::spawn(task)) }
+    }
+}
+
+impl<S> FeederTask<S> {
     /// Whether the task has returned. A panic of it goes on here.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
-        let Some(handle) = &mut self.0 else { return Ok(()) };
+        let Some(handle) = &mut self.handle else { return Ok(()) };
         let Poll::Ready(ended) = handle.poll_unpin(cx) else { return Ok(()) };
-        self.0 = None;
+        self.handle = None;
         match ended.map_err(tokio::task::JoinError::try_into_panic) {
             Ok(()) => Ok(()),
             Err(Ok(panic)) => resume_unwind(panic),
@@ -50,9 +70,12 @@ impl FeederTask {
     }
 }
 
-impl Drop for FeederTask {
+impl<S> Drop for FeederTask<S> {
     fn drop(&mut self) {
-        if let Some(task) = &self.0 {
+        // A poll under way ends first; there is none after it.
+        let feeder = self.feeder.lock().take();
+        drop(feeder);
+        if let Some(task) = &self.handle {
             task.abort();
         }
     }
@@ -74,8 +97,8 @@ impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> Stream for Buffer<
         let (queue, mut task) = match std::mem::replace(&mut self.state, State::Ended) {
             State::Idle(input, capacity) => {
                 let queue = Arc::new(Mutex::new(Queue::new(capacity)));
-                let task = tokio::spawn(Feeder::new(*input, capacity, queue.clone()));
-                (queue, FeederTask(Some(task)))
+                let task = FeederTask::spawn(Feeder::new(*input, capacity, queue.clone()));
+                (queue, task)
             }
             State::Running(queue, task) => (queue, task),
             State::Ended => return Poll::Ready(None),
@@ -89,5 +112,16 @@ impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> Stream for Buffer<
             self.state = State::Running(queue, task);
         }
         Poll::Ready(ready!(popped).map(Ok))
+    }
+}
+
+impl<S> fmt::Debug for Buffer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Idle(..) => "idle",
+            State::Running(..) => "running",
+            State::Ended => "ended",
+        };
+        f.debug_struct("Buffer").field("state", &state).finish_non_exhaustive()
     }
 }

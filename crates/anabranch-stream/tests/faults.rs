@@ -69,6 +69,25 @@ async fn dropping_the_stream_stops_everything() {
     }
 }
 
+/// A task that was merely told to stop could go on recording on another thread, after the run was finished.
+#[tokio::test(start_paused = true)]
+async fn everything_upstream_is_gone_when_the_drop_returns() {
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));
+    let learner = recorded.run.restore(HashChain::new(0)).unwrap();
+    let (here, upstream) = (Arc::new(()), Arc::new(()));
+    let (watched, watched_upstream) = (here.clone(), upstream.clone());
+    let groups = recorded.run.prompts(dataset(100)).generate(&engine, InFlight::groups(3), Samples(1));
+    let groups = groups.inspect(move |_| assert!(Arc::strong_count(&watched_upstream) > 0)).log(&recorded.run);
+    let batches =
+        groups.buffer(Capacity::groups(9)).batch(2).inspect(move |_| assert!(Arc::strong_count(&watched) > 0));
+    let mut steps = batches.train(learner).publish_every(1, &engine);
+    steps.next().await.unwrap().unwrap();
+    assert_eq!((Arc::strong_count(&here), Arc::strong_count(&upstream)), (2, 2));
+    drop(steps);
+    assert_eq!((Arc::strong_count(&here), Arc::strong_count(&upstream)), (1, 1));
+    assert_eq!((recorded.run.upstream(), recorded.run.stats().buffered), (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panicking_reward_is_an_error_that_names_the_group_and_leaves_it_in_the_log() {
     let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
