@@ -33,18 +33,16 @@ impl<R: Runtime> Model<R> {
             &d_normed,
             &self.head_weight(gradients),
         );
-        let d_selected = device.zeros(activations.selected.shape());
+        let mut d_stream = device.zeros(activations.output.shape());
         rms_norm::backward(
             device,
-            &activations.selected,
+            &activations.output,
             &self.final_norm(parameters),
             &activations.final_inverse,
             &d_normed,
-            &d_selected,
+            &d_stream,
             &self.final_norm(gradients),
         );
-        let d_stream = device.zeros(&[batch.rows(), self.config.hidden]);
-        embedding::scatter(device, &d_selected, &batch.scored, &d_stream);
         for (layer, activations) in activations.layers.iter().enumerate().rev() {
             let pass = LayerBackward {
                 model: self,
@@ -54,7 +52,7 @@ impl<R: Runtime> Model<R> {
                 gradients: self.layer(gradients, layer),
             };
             pass.feed_forward(&d_stream);
-            pass.attention(&d_stream);
+            d_stream = pass.attention(d_stream);
         }
         embedding::gradient(device, &batch.occurrences, &d_stream, &self.embedding(gradients));
     }
@@ -87,10 +85,13 @@ impl<R: Runtime> LayerBackward<'_, R> {
         );
     }
 
-    /// `d_stream`: the gradient between the layer's halves on entry, before the layer on return.
-    fn attention(&self, d_stream: &Tensor<R>) {
+    /// Takes the gradient between the layer's halves, returns the one before the layer.
+    fn attention(&self, d_stream: Tensor<R>) -> Tensor<R> {
         let (device, shape, saved) = (&self.model.device, &self.model.shape, self.activations);
-        let d_attended = self.through(&saved.attended, &self.weights.output, d_stream, &self.gradients.output);
+        let d_attended = self.through(&saved.going_on, &self.weights.output, &d_stream, &self.gradients.output);
+        let all_went_on = saved.going_on.shape() == saved.attended.shape();
+        let (d_attended, d_stream) =
+            if all_went_on { (d_attended, d_stream) } else { (self.spread(&d_attended), self.spread(&d_stream)) };
         let d_qkv = device.empty(saved.qkv.shape());
         attention::backward(
             device,
@@ -110,9 +111,18 @@ impl<R: Runtime> LayerBackward<'_, R> {
             &self.weights.attention_norm,
             &saved.attention_inverse,
             &d_normed,
-            d_stream,
+            &d_stream,
             &self.gradients.attention_norm,
         );
+        d_stream
+    }
+
+    /// The scored rows put back among all, which are zero elsewhere.
+    fn spread(&self, rows: &Tensor<R>) -> Tensor<R> {
+        let device = &self.model.device;
+        let all = device.zeros(&[self.batch.rows(), rows.shape()[1]]);
+        embedding::scatter(device, rows, &self.batch.scored, &all);
+        all
     }
 
     /// Backward through `y = x Wᵀ`: returns the gradient in `x` and adds the one in `W`.

@@ -2,7 +2,7 @@
 
 use anabranch_kernels::head::{self, HeadOutput};
 use anabranch_kernels::linear::{self, Write};
-use anabranch_kernels::{Tensor, attention, elementwise, embedding, rms_norm, rope, swiglu};
+use anabranch_kernels::{Ids, Tensor, attention, elementwise, embedding, rms_norm, rope, swiglu};
 use cubecl::Runtime;
 
 use super::{DeviceBatch, LayerTensors, Model};
@@ -17,7 +17,9 @@ pub(super) struct LayerActivations<R: Runtime> {
     pub qkv: Tensor<R>,
     pub attended: Tensor<R>,
     pub log_sum: Tensor<R>,
-    /// Residual stream between the halves, `[rows, hidden]`.
+    /// `attended` at the rows that go on, `[going on, q]`: all of them, or in the last layer the scored ones.
+    pub going_on: Tensor<R>,
+    /// Residual stream between the halves, `[going on, hidden]`, as what follows.
     pub middle: Tensor<R>,
     pub ffn_inverse: Tensor<R>,
     pub ffn_normed: Tensor<R>,
@@ -29,7 +31,7 @@ pub(super) struct LayerActivations<R: Runtime> {
 pub struct Activations<R: Runtime> {
     pub(super) layers: Vec<LayerActivations<R>>,
     /// Residual stream after the last layer at the scored rows, `[scored, hidden]`.
-    pub(super) selected: Tensor<R>,
+    pub(super) output: Tensor<R>,
     pub(super) final_inverse: Tensor<R>,
     pub(super) final_normed: Tensor<R>,
     pub(super) head: HeadOutput<R>,
@@ -59,16 +61,15 @@ impl<R: Runtime> Model<R> {
         let mut layers = Vec::with_capacity(self.config.layers);
         for layer in 0..self.config.layers {
             let weights = self.layer(parameters, layer);
-            let activations = self.layer_forward(&weights, batch, stream);
-            stream = self.copied(&activations.middle);
+            // Nothing reads the last layer's other rows: they serve as keys and values only.
+            let select = (layer + 1 == self.config.layers).then_some(&batch.scored);
+            let activations = self.layer_forward(&weights, batch, stream, select);
+            stream = self.rows(&activations.middle, None);
             linear::forward(device, &activations.product, &weights.down, &stream, Write::Add);
             layers.push(activations);
         }
-        let scored = batch.scored_rows();
-        let selected = device.empty(&[scored, hidden]);
-        embedding::gather(device, &stream, &batch.scored, &selected);
-        let (final_normed, final_inverse) = self.normed(&selected, &self.final_norm(parameters));
-        let head = HeadOutput::new(device, scored);
+        let (final_normed, final_inverse) = self.normed(&stream, &self.final_norm(parameters));
+        let head = HeadOutput::new(device, batch.scored_rows());
         head::forward(
             device,
             &self.head,
@@ -78,7 +79,7 @@ impl<R: Runtime> Model<R> {
             temperature,
             &head,
         );
-        Activations { layers, selected, final_inverse, final_normed, head, temperature }
+        Activations { layers, output: stream, final_inverse, final_normed, head, temperature }
     }
 
     fn layer_forward(
@@ -86,6 +87,7 @@ impl<R: Runtime> Model<R> {
         weights: &LayerTensors<R>,
         batch: &DeviceBatch<R>,
         input: Tensor<R>,
+        select: Option<&Ids<R>>,
     ) -> LayerActivations<R> {
         let (device, shape, rows) = (&self.device, &self.shape, batch.rows());
         let (attention_normed, attention_inverse) = self.normed(&input, &weights.attention_norm);
@@ -95,10 +97,12 @@ impl<R: Runtime> Model<R> {
         let attended = device.empty(&[rows, self.config.q_dim()]);
         let log_sum = device.empty(&[rows, self.config.heads]);
         attention::forward(device, shape, &qkv, &batch.packing, &attended, &log_sum);
-        let middle = self.copied(&input);
-        linear::forward(device, &attended, &weights.output, &middle, Write::Add);
+        let going_on = if select.is_some() { self.rows(&attended, select) } else { attended.clone() };
+        let middle = self.rows(&input, select);
+        linear::forward(device, &going_on, &weights.output, &middle, Write::Add);
 
         let (ffn_normed, ffn_inverse) = self.normed(&middle, &weights.ffn_norm);
+        let rows = middle.shape()[0];
         let gate_up = device.empty(&[rows, 2 * self.config.ffn]);
         linear::forward(device, &ffn_normed, &weights.gate_up, &gate_up, Write::Overwrite);
         let product = device.empty(&[rows, self.config.ffn]);
@@ -110,6 +114,7 @@ impl<R: Runtime> Model<R> {
             qkv,
             attended,
             log_sum,
+            going_on,
             middle,
             ffn_inverse,
             ffn_normed,
@@ -127,9 +132,14 @@ impl<R: Runtime> Model<R> {
         (normed, inverse)
     }
 
-    fn copied(&self, x: &Tensor<R>) -> Tensor<R> {
-        let copy = self.device.empty(x.shape());
-        elementwise::copy(&self.device, x, &copy);
-        copy
+    /// A copy of these rows of `x`, or of all.
+    fn rows(&self, x: &Tensor<R>, select: Option<&Ids<R>>) -> Tensor<R> {
+        let count = select.map_or(x.shape()[0], Tensor::len);
+        let rows = self.device.empty(&[count, x.shape()[1]]);
+        match select {
+            Some(ids) => embedding::gather(&self.device, x, ids, &rows),
+            None => elementwise::copy(&self.device, x, &rows),
+        }
+        rows
     }
 }
