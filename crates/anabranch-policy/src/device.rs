@@ -100,7 +100,7 @@ impl Device {
     }
 
     /// Does generic work on this device.
-    #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(unused_variables))]
+    #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(clippy::needless_pass_by_value))]
     pub(crate) fn run<W: OnDevice>(self, work: W) -> W::Output {
         match self.backend {
             #[cfg(feature = "cuda")]
