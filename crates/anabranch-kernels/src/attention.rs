@@ -95,8 +95,12 @@ impl Layout {
     }
 }
 
-/// a · b over `quads` quads, times `factor`, [pinned](crate::pin): the same bits whatever is made of it.
+/// a · b over a head of `head` quads, times `factor`, [pinned](crate::pin): the same bits whatever is made of it.
+///
+/// A head of several segments is walked one at a time, in a loop whose length the compiler does not know (`guard` is 0): else
+/// it would keep the whole query in registers, which for a head of 128 there are not.
 #[cube]
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn scaled_dot(
     a: &Array<Quad>,
     a_at: usize,
@@ -104,12 +108,24 @@ pub(crate) fn scaled_dot(
     b_at: usize,
     factor: f32,
     guard: u32,
-    #[comptime] quads: usize,
+    #[comptime] head: usize,
+    #[comptime] segment: usize,
 ) -> f32 {
     let mut sum = Quad::new(0.0);
-    #[unroll]
-    for i in 0..quads {
-        sum = fma(a[a_at + i], b[b_at + i], sum);
+    if comptime!(head == segment) {
+        #[unroll]
+        for i in 0..segment {
+            sum = fma(a[a_at + i], b[b_at + i], sum);
+        }
+    } else {
+        let segments = comptime!(head / segment) + guard as usize;
+        for part in 0..segments {
+            let first = part * segment;
+            #[unroll]
+            for i in 0..segment {
+                sum = fma(a[a_at + first + i], b[b_at + first + i], sum);
+            }
+        }
     }
     pinned(((sum[0] + sum[1]) + (sum[2] + sum[3])) * factor, guard)
 }
@@ -139,10 +155,10 @@ pub(crate) fn attend(
     for i in 0..segment {
         sums[i] = Quad::new(0.0);
     }
-    let mut largest = scaled_dot(query, query_at, keys, key_at, scale, guard, head);
+    let mut largest = scaled_dot(query, query_at, keys, key_at, scale, guard, head, segment);
     let mut total = 0.0f32;
     for j in 0..count {
-        let score = scaled_dot(query, query_at, keys, key_at + j * stride, scale, guard, head);
+        let score = scaled_dot(query, query_at, keys, key_at + j * stride, scale, guard, head, segment);
         let raised = f32::max(largest, score);
         let keep = f32::exp(largest - raised);
         let weight = f32::exp(score - raised);

@@ -40,7 +40,7 @@ fn query_kernel(
         let value = key + comptime!(kv_heads * head);
         let query_at = token * row + query_head * head;
         let out_at = (token * query_heads + query_head) * head;
-        let delta = scaled_dot(out, out_at, grad_out, out_at, 1.0f32.runtime(), guard, head);
+        let delta = scaled_dot(out, out_at, grad_out, out_at, 1.0f32.runtime(), guard, head, segment);
         let log_sum = log_sums[token * query_heads + query_head];
         let mut sums = Array::<Quad>::new(segment);
         #[unroll]
@@ -48,8 +48,8 @@ fn query_kernel(
             sums[i] = Quad::new(0.0);
         }
         for s in starts[token] as usize..token + 1 {
-            let score = scaled_dot(qkv, query_at, qkv, s * row + key, scale, guard, head);
-            let pull = scaled_dot(grad_out, out_at, qkv, s * row + value, 1.0f32.runtime(), guard, head);
+            let score = scaled_dot(qkv, query_at, qkv, s * row + key, scale, guard, head, segment);
+            let pull = scaled_dot(grad_out, out_at, qkv, s * row + value, 1.0f32.runtime(), guard, head, segment);
             let grad_score = f32::exp(score - log_sum) * (pull - delta) * scale;
             #[unroll]
             for i in 0..segment {
@@ -101,8 +101,8 @@ fn key_value_kernel(
             for t in token..ends[token] as usize {
                 let query_at = t * row + query_head * head;
                 let out_at = (t * query_heads + query_head) * head;
-                let score = scaled_dot(qkv, query_at, qkv, key_at, scale, guard, head);
-                let pull = scaled_dot(grad_out, out_at, qkv, value_at, 1.0f32.runtime(), guard, head);
+                let score = scaled_dot(qkv, query_at, qkv, key_at, scale, guard, head, segment);
+                let pull = scaled_dot(grad_out, out_at, qkv, value_at, 1.0f32.runtime(), guard, head, segment);
                 let weight = f32::exp(score - log_sums[t * query_heads + query_head]);
                 let grad_score = weight * (pull - deltas[t * query_heads + query_head]) * scale;
                 #[unroll]
