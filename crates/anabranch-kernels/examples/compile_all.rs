@@ -27,9 +27,12 @@ fn main() {
     println!("distinct kernels: {kernels}");
 }
 
+/// What it launches, how many kernels it is the first to need, and the launches.
+type Step<R> = (&'static str, usize, fn(&Device<R>));
+
 /// Runs the steps and returns how many distinct kernels they need.
 fn launch_all<R: Runtime>(device: &Device<R>) -> usize {
-    let steps: [(&str, usize, fn(&Device<R>)); 8] = [
+    let steps: [Step<R>; 8] = [
         ("elementwise: fill, copy, axpy", 3, elementwise),
         ("embedding: gather, scatter, gradient", 3, embedding),
         ("rms_norm: forward and backward for short and long rows, slab sums", 6, rms_norm),

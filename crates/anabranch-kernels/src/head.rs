@@ -44,12 +44,12 @@ impl Head {
     }
 
     /// The number of tokens in a chunk, for a vocabulary of `vocab`.
-    pub(crate) fn chunk(&self, vocab: usize) -> usize {
+    pub(crate) fn chunk(self, vocab: usize) -> usize {
         self.vocab_chunk.min(vocab)
     }
 
     /// (first token, tokens) of each chunk.
-    fn chunks(&self, vocab: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+    fn chunks(self, vocab: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let size = self.chunk(vocab);
         (0..vocab).step_by(size.max(1)).map(move |first| (first, size.min(vocab - first)))
     }
@@ -245,6 +245,7 @@ pub struct HeadGradient<'a, R: Runtime> {
 /// # Panics
 /// When a shape differs from these or `temperature` is not positive and finite.
 #[allow(clippy::too_many_arguments, reason = "one argument for each tensor of the formula")]
+#[allow(clippy::needless_pass_by_value, reason = "two references, named at the call and used up by it")]
 pub fn backward<R: Runtime>(
     device: &Device<R>,
     head: &Head,

@@ -12,6 +12,7 @@ const W1: u32 = 0xBB67_AE85;
 
 /// The first word of Philox 4x32-10.
 #[cube]
+#[allow(clippy::cast_lossless, reason = "the kernel language has no `From` for its constants")]
 pub(crate) fn first_word(k0: u32, k1: u32, c0: u32, c1: u32, c2: u32, c3: u32) -> u32 {
     let mut k0 = k0;
     let mut k1 = k1;

@@ -87,6 +87,8 @@ fn whole(
 }
 
 #[cube(launch_unchecked)]
+#[allow(clippy::too_many_lines, reason = "one pass over a row, whose parts share their registers")]
+#[allow(clippy::manual_div_ceil, reason = "the kernel language has no `div_ceil`")]
 fn sample_kernel(
     logits: &Array<f32>,
     choices: &Array<u32>,
