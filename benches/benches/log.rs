@@ -54,7 +54,7 @@ fn log(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let mut batch = WriteBatch::default();
                 batch.put(key.to_be_bytes(), &value);
-                db.write_opt(&batch, &write).expect("a write");
+                db.write_opt(batch, &write).expect("a write");
                 key += 1;
             });
         });

@@ -87,7 +87,9 @@ fn a_killed_demo_goes_on_where_it_was() {
     for event in &all {
         match &event.kind {
             EventKind::BatchTaken { groups, .. } => {
-                groups.iter().for_each(|group| *consumed.entry(group.id.clone()).or_insert(0) += 1);
+                for group in groups {
+                    *consumed.entry(group.id.clone()).or_insert(0) += 1;
+                }
             }
             EventKind::Stepped { step, .. } => stepped.push(step.0),
             EventKind::Published { version, .. } => published.push(version.0),

@@ -80,7 +80,9 @@ async fn a_run_torn_down_anywhere_trains_each_group_once() {
         match &event.kind {
             EventKind::BatchTaken { groups, .. } => {
                 batches.push(groups.iter().map(|group| group.id.clone()).collect::<Vec<_>>());
-                groups.iter().for_each(|group| *consumed.entry(group.id.clone()).or_default() += 1);
+                for group in groups {
+                    *consumed.entry(group.id.clone()).or_default() += 1;
+                }
             }
             EventKind::Stepped { step, .. } => stepped.push(step.0),
             _ => {}

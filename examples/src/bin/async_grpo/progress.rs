@@ -52,7 +52,7 @@ impl Progress {
                 bar.set_message(line);
             }
             None if step.step.0.is_multiple_of((self.steps / LINES).max(1)) || step.step.0 == self.steps => {
-                println!("{line}")
+                println!("{line}");
             }
             None => {}
         }

@@ -23,7 +23,7 @@ pub fn conclude(dir: &Path, last: &str) -> Result<()> {
         if let EventKind::Stepped { step, loss, metrics, .. } = &event.kind
             && (step.0 == 1 || step.0.is_multiple_of(EVERY))
         {
-            let metric = |name: &str| metrics.get(name).map_or("".to_owned(), |value| format!("{value:.3}"));
+            let metric = |name: &str| metrics.get(name).map_or(String::new(), |value| format!("{value:.3}"));
             writeln!(curve, "| {step} | {} | {loss:.4} | {} |", metric("reward_mean"), metric("entropy"))?;
         }
     }
