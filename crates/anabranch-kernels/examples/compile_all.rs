@@ -42,7 +42,7 @@ fn launch_all<R: Runtime>(device: &Device<R>) -> usize {
         ("head: chunks first, middle, last and only, short and long; backward with and without entropy", 10, head),
         (
             "training: advantages, losses, gradient norm (2), AdamW; sampling short and long, truncated or not",
-            12,
+            14,
             training,
         ),
     ];

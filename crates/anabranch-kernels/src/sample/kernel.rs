@@ -1,4 +1,5 @@
-//! The sampling kernel: one row to a unit, or to a cube when the vocabulary is long.
+//! The sampling kernels: one row to a unit, or to a cube when the vocabulary is long. The first sums up each row, the second
+//! draws. (In one kernel the sums' registers stay taken during the draw, and CUDA's assembler spills.)
 
 use cubecl::prelude::*;
 
@@ -86,15 +87,43 @@ fn whole(
     seen
 }
 
+/// Writes largest logit and sum of each row, at the row's temperature and at 1. [n, 4]
+#[cube(launch_unchecked)]
+fn row_kernel(
+    logits: &Array<f32>,
+    choices: &Array<u32>,
+    sums: &mut Array<f32>,
+    vocab: usize,
+    size: usize,
+    guard: u32,
+    #[comptime] lanes: u32,
+) {
+    let index = row::index(lanes);
+    let lane = row::lane(lanes);
+    if index < sums.len() / 4 {
+        let inverse = f32::reinterpret(choices[index * comptime!(WORDS)]);
+        let tempered = whole(logits, index * vocab, vocab, size, lane, inverse, guard, lanes);
+        if lane == 0 {
+            sums[index * 4] = tempered.largest;
+            sums[index * 4 + 1] = tempered.sum;
+        }
+        let untempered = whole(logits, index * vocab, vocab, size, lane, 1.0f32.runtime(), guard, lanes);
+        if lane == 0 {
+            sums[index * 4 + 2] = untempered.largest;
+            sums[index * 4 + 3] = untempered.sum;
+        }
+    }
+}
+
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_lines, reason = "one pass over a row, whose parts share their registers")]
 #[allow(clippy::manual_div_ceil, reason = "the kernel language has no `div_ceil`")]
-fn sample_kernel(
+fn draw_kernel(
     logits: &Array<f32>,
     choices: &Array<u32>,
+    sums: &Array<f32>,
     out: &mut Array<u32>,
     vocab: usize,
-    size: usize,
     guard: u32,
     #[comptime] truncate: bool,
     #[comptime] lanes: u32,
@@ -105,16 +134,14 @@ fn sample_kernel(
         let at = index * vocab;
         let s = index * comptime!(WORDS);
         let inverse = f32::reinterpret(choices[s]);
-        let top_p = f32::reinterpret(choices[s + 1]);
+        let largest = sums[index * 4];
         let greedy = choices[s + 2] == 1;
-        let top_k = choices[s + 3];
-
-        let tempered = whole(logits, at, vocab, size, lane, inverse, guard, lanes);
-        let untempered = whole(logits, at, vocab, size, lane, 1.0f32.runtime(), guard, lanes);
 
         // The least ordered bits that stay; 0 keeps everything.
         let mut threshold = 0u32;
         if comptime!(truncate) {
+            let top_p = f32::reinterpret(choices[s + 1]);
+            let top_k = choices[s + 3];
             let wanted = f32::cast_from(top_k);
             for step in 0..32u32 {
                 let candidate = threshold | (1u32 << (31u32 - step));
@@ -127,10 +154,10 @@ fn sample_kernel(
             }
             let kept = threshold;
             threshold = 0u32;
-            let total = mass_from(logits, at, vocab, lane, kept, tempered.largest, inverse, guard, lanes);
+            let total = mass_from(logits, at, vocab, lane, kept, largest, inverse, guard, lanes);
             for step in 0..32u32 {
                 let candidate = threshold | (1u32 << (31u32 - step));
-                let mass = mass_from(logits, at, vocab, lane, candidate, tempered.largest, inverse, guard, lanes);
+                let mass = mass_from(logits, at, vocab, lane, candidate, largest, inverse, guard, lanes);
                 if mass >= top_p * total {
                     threshold = candidate;
                 }
@@ -140,7 +167,7 @@ fn sample_kernel(
             }
         }
         if greedy {
-            threshold = ordered(tempered.largest);
+            threshold = ordered(largest);
         }
 
         // What stays when no logit can be drawn, which takes a NaN among them: an id no vocabulary has, and NaN.
@@ -158,21 +185,21 @@ fn sample_kernel(
         let mut own = 0.0f32;
         for i in first..last {
             if ordered(logits[at + i]) >= threshold {
-                own += f32::exp(softmax::centred(logits[at + i], tempered.largest, inverse, guard));
+                own += f32::exp(softmax::centred(logits[at + i], largest, inverse, guard));
             }
         }
         let mut before = 0.0f32;
         let mut total = own;
         if comptime!(lanes > 1) {
-            let mut sums = SharedMemory::<f32>::new(comptime!(lanes as usize));
-            sums[UNIT_POS as usize] = own;
+            let mut own_sums = SharedMemory::<f32>::new(comptime!(lanes as usize));
+            own_sums[UNIT_POS as usize] = own;
             sync_cube();
             total = 0.0f32;
             for other in 0..comptime!(lanes as usize) {
                 if other == lane {
                     before = total;
                 }
-                total += sums[other];
+                total += own_sums[other];
             }
         }
 
@@ -196,26 +223,30 @@ fn sample_kernel(
             let mut passed = false;
             for i in first..last {
                 if !passed && ordered(logits[at + i]) >= threshold {
-                    reached += f32::exp(softmax::centred(logits[at + i], tempered.largest, inverse, guard));
+                    reached += f32::exp(softmax::centred(logits[at + i], largest, inverse, guard));
                     // Rounding may leave the sum of the walk just short of the point: then the last kept token stays.
                     token = i;
                     passed = reached > point;
                 }
             }
             let logit = logits[at + token];
+            let tempered = Running { largest, sum: sums[index * 4 + 1], weighted: 0.0f32.runtime() };
             let log_prob = softmax::log_prob(tempered, logit, inverse, guard);
             let mut truncated = log_prob;
-            let cut_k = top_k > 0 && (top_k as usize) < vocab;
-            if cut_k || top_p < 1.0f32 {
-                truncated = softmax::centred(logit, tempered.largest, inverse, guard) - f32::ln(total);
+            let top_k = choices[s + 3];
+            if (top_k > 0 && (top_k as usize) < vocab) || f32::reinterpret(choices[s + 1]) < 1.0f32 {
+                truncated = softmax::centred(logit, largest, inverse, guard) - f32::ln(total);
             }
             if greedy {
                 truncated = 0.0f32;
             }
+            let untempered =
+                Running { largest: sums[index * 4 + 2], sum: sums[index * 4 + 3], weighted: 0.0f32.runtime() };
+            let plain = softmax::log_prob(untempered, logit, 1.0f32.runtime(), guard);
             out[index * 4] = token as u32;
             out[index * 4 + 1] = u32::reinterpret(log_prob);
             out[index * 4 + 2] = u32::reinterpret(truncated);
-            out[index * 4 + 3] = u32::reinterpret(softmax::log_prob(untempered, logit, 1.0f32.runtime(), guard));
+            out[index * 4 + 3] = u32::reinterpret(plain);
         }
     }
 }
@@ -229,20 +260,33 @@ pub(super) fn launch<R: Runtime>(
     truncate: bool,
     lanes: u32,
 ) {
-    let rows = logits.shape()[0];
+    let (rows, vocab) = (logits.shape()[0], logits.shape()[1]);
+    let sums = device.empty(&[rows, 4]);
     let (count, dim) = row::grid(rows, lanes);
-    // SAFETY: rows are checked against `out` (four words each); `logits` holds `vocab` columns and `choices` ten words a
-    // row; the token lies within the row whichever branch was taken.
+    // SAFETY: rows are checked against `sums` and `out` (four words each); `logits` holds `vocab` columns and `choices` ten
+    // words a row; the token lies within the row whichever branch was taken.
     unsafe {
-        sample_kernel::launch_unchecked::<R>(
+        row_kernel::launch_unchecked::<R>(
+            device.client(),
+            count.clone(),
+            dim,
+            logits.arg(),
+            choices.arg(),
+            sums.arg(),
+            vocab,
+            chunk,
+            GUARD,
+            lanes,
+        );
+        draw_kernel::launch_unchecked::<R>(
             device.client(),
             count,
             dim,
             logits.arg(),
             choices.arg(),
+            sums.arg(),
             out.arg(),
-            logits.shape()[1],
-            chunk,
+            vocab,
             GUARD,
             truncate,
             lanes,
