@@ -5,7 +5,9 @@ export CARGO_TARGET_DIR
 .PHONY: demo test
 demo:
 	@scripts/install-packages.sh demo
-	cargo run --locked -p anabranch-examples --bin async_grpo -- $(ARGS)
+	@# Of the whole workspace, so that the tests find the same dependencies built.
+	cargo build --locked --workspace --bin async_grpo --bin anabranch
+	@$(CARGO_TARGET_DIR)/debug/async_grpo $(ARGS)
 
 test:
 	@scripts/install-packages.sh test

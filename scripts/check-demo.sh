@@ -4,8 +4,11 @@ set -euo pipefail
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-cargo run --locked -q -p anabranch-examples --bin async_grpo -- --run-dir "$dir/run" "$@" | tee "$dir/output"
-cargo run --locked -q -p anabranch-cli -- verify "$dir/run"
+# Of the whole workspace, so that the features, and with them the dependencies, are those already built.
+cargo build --locked -q --workspace --bins
+bin=${CARGO_TARGET_DIR:-target}/debug
+"$bin/async_grpo" --run-dir "$dir/run" "$@" | tee "$dir/output"
+"$bin/anabranch" verify "$dir/run"
 tail -n 1 "$dir/output" | awk '
     match($0, /^accuracy [0-9.]+% -> [0-9.]+% \| steps [0-9]+ \| wall [0-9.]+s \| log /) {
         before = $2 + 0; after = $4 + 0

@@ -36,7 +36,7 @@ check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-dep
 check test cargo test --locked --workspace --no-fail-fast
 check wgpu-alone cargo check --locked -p anabranch --no-default-features --features wgpu
 check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
-check datasets cargo run --locked -q -p anabranch-examples --bin generate_datasets -- --check
+check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check
 check cuda-stub tests/cuda-stub/check.sh
 check demo scripts/check-demo.sh
 

@@ -9,7 +9,7 @@ env_file=$("$here/setup.sh")
 
 # Built before the environment is sourced: the stub is for the program, not for cargo.
 cd "$root"
-program=$(cargo build --quiet -p anabranch-kernels --example compile_all --message-format=json |
+program=$(cargo build --quiet --locked --workspace --example compile_all --message-format=json |
     sed -n 's/.*"executable":"\([^"]*compile_all[^"]*\)".*/\1/p' | tail -n 1)
 [ -n "$program" ] || { echo "cuda-stub: cargo built no compile_all" >&2; exit 1; }
 

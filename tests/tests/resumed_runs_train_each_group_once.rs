@@ -26,7 +26,7 @@ async fn session(dir: &Path, stop: usize) -> Result<(bool, Option<anabranch::Dig
     let engine = Sim::random(SEED, 1..=9, 1..=20).install_time(Duration::from_millis(3));
     let mut steps = run
         .prompts(dataset())
-        .epochs(6)
+        .epochs(20)
         .shuffle(SEED)
         .unused(Unused::Retry { max_attempts: 3 })
         .generate(&engine, InFlight::groups(5), Samples(2))
@@ -115,7 +115,7 @@ async fn other_settings_are_refused_and_accepted_by_name() {
         let engine = Sim::random(SEED, 1..=9, 1..=20);
         let first = run
             .prompts(dataset())
-            .epochs(7)
+            .epochs(21)
             .shuffle(SEED)
             .unused(Unused::Retry { max_attempts: 3 })
             .generate(&engine, InFlight::groups(5), Samples(2))
@@ -124,7 +124,7 @@ async fn other_settings_are_refused_and_accepted_by_name() {
         match first {
             Err(error) if !accept => {
                 let text = error.to_string();
-                assert!(text.contains("prompts.epochs = 6") && text.contains("--accept-changes"), "{text}");
+                assert!(text.contains("prompts.epochs = 20") && text.contains("--accept-changes"), "{text}");
             }
             Ok(Some(_)) if accept => {}
             other => panic!("accept_changes({accept}): {other:?}"),
