@@ -87,7 +87,7 @@ fn whole(
     seen
 }
 
-/// Writes largest logit and sum of each row, at the row's temperature and at 1. [n, 4]
+/// Writes largest logit and sum of each row, once at the row's temperature and once at 1. [n, 2, 2]
 #[cube(launch_unchecked)]
 fn row_kernel(
     logits: &Array<f32>,
@@ -100,17 +100,15 @@ fn row_kernel(
 ) {
     let index = row::index(lanes);
     let lane = row::lane(lanes);
-    if index < sums.len() / 4 {
-        let inverse = f32::reinterpret(choices[index * comptime!(WORDS)]);
-        let tempered = whole(logits, index * vocab, vocab, size, lane, inverse, guard, lanes);
-        if lane == 0 {
-            sums[index * 4] = tempered.largest;
-            sums[index * 4 + 1] = tempered.sum;
+    if index < sums.len() / 2 {
+        let mut inverse = 1.0f32;
+        if index % 2 == 0 {
+            inverse = f32::reinterpret(choices[(index / 2) * comptime!(WORDS)]);
         }
-        let untempered = whole(logits, index * vocab, vocab, size, lane, 1.0f32.runtime(), guard, lanes);
+        let seen = whole(logits, (index / 2) * vocab, vocab, size, lane, inverse, guard, lanes);
         if lane == 0 {
-            sums[index * 4 + 2] = untempered.largest;
-            sums[index * 4 + 3] = untempered.sum;
+            sums[index * 2] = seen.largest;
+            sums[index * 2 + 1] = seen.sum;
         }
     }
 }
@@ -261,14 +259,15 @@ pub(super) fn launch<R: Runtime>(
     lanes: u32,
 ) {
     let (rows, vocab) = (logits.shape()[0], logits.shape()[1]);
-    let sums = device.empty(&[rows, 4]);
+    let sums = device.empty(&[rows, 2, 2]);
+    let (row_count, _) = row::grid(2 * rows, lanes);
     let (count, dim) = row::grid(rows, lanes);
-    // SAFETY: rows are checked against `sums` and `out` (four words each); `logits` holds `vocab` columns and `choices` ten
+    // SAFETY: rows are checked against `sums` and `out` (four numbers each); `logits` holds `vocab` columns and `choices` ten
     // words a row; the token lies within the row whichever branch was taken.
     unsafe {
         row_kernel::launch_unchecked::<R>(
             device.client(),
-            count.clone(),
+            row_count,
             dim,
             logits.arg(),
             choices.arg(),
