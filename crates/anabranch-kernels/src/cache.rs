@@ -77,7 +77,7 @@ fn append_kernel(
 
 /// Copies the key and value heads of each row to its (slot, position).
 ///
-/// Shapes: `qkv` [n, (Hq + 2·Hkv)·D] after RoPE, `slots` and `positions` [n], which must lie within the cache (the device
+/// Shapes: `qkv` [n, (Hq + 2·Hkv)·D] after RoPE, `slots` and `positions` `[n]`, which must lie within the cache (the device
 /// clamps them) and name each place once.
 ///
 /// # Panics

@@ -48,7 +48,7 @@ fn gradient_kernel(
     }
 }
 
-/// out[t] = table[ids[t]] for `table` [V, d], `ids` [T], `out` [T, d].
+/// `out[t] = table[ids[t]]` for `table` [V, d], `ids` `[T]`, `out` [T, d].
 ///
 /// Ids must be below V; the device reads the last row for any other, so check them on the host.
 ///
@@ -76,7 +76,7 @@ pub fn gather<R: Runtime>(device: &Device<R>, table: &Tensor<R>, ids: &Ids<R>, o
     }
 }
 
-/// out[ids[i]] = rows[i] for `rows` [n, d], `ids` [n], `out` [T, d]; the other rows of `out` keep what they hold.
+/// `out[ids[i]] = rows[i]` for `rows` [n, d], `ids` `[n]`, `out` [T, d]; the other rows of `out` keep what they hold.
 ///
 /// Ids must be distinct and below T: with equal ids it is undefined which row stays.
 ///
@@ -136,7 +136,7 @@ impl<R: Runtime> Occurrences<R> {
     }
 }
 
-/// grad_table[v] += Σ grad_out[t] over the tokens t with id v, in the order of the batch.
+/// `grad_table[v] += Σ grad_out[t]` over the tokens t with id v, in the order of the batch.
 ///
 /// Shapes: `grad_out` [T, d] for the T ids the [`Occurrences`] were made of, `grad_table` [V, d]. Ids must be below V.
 ///

@@ -58,9 +58,9 @@ impl Head {
 /// What [`forward`] writes, and [`backward`] reads again.
 #[derive(Clone, Debug)]
 pub struct HeadOutput<R: Runtime> {
-    /// log p(target). [n]
+    /// log p(target). `[n]`
     pub log_prob: Tensor<R>,
-    /// The entropy of the distribution, in nats. [n]
+    /// The entropy of the distribution, in nats. `[n]`
     pub entropy: Tensor<R>,
     /// Largest logit, sum, weighted sum and the target's logit. [n, 4]
     state: Tensor<R>,
@@ -179,7 +179,7 @@ pub fn logits<R: Runtime>(device: &Device<R>, hidden: &Tensor<R>, weight: &Tenso
 
 /// Writes log p(target) and the entropy of softmax(h·Wᵀ/τ) for every row.
 ///
-/// Shapes: `hidden` [n, d], `weight` [V, d], `targets` [n] below V, `out` for n rows. A row's result does not depend on n.
+/// Shapes: `hidden` [n, d], `weight` [V, d], `targets` `[n]` below V, `out` for n rows. A row's result does not depend on n.
 ///
 /// # Panics
 /// When a shape differs from these or `temperature` is not positive and finite.
@@ -231,9 +231,9 @@ pub fn forward<R: Runtime>(
 /// What [`backward`] is given about the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadGradient<'a, R: Runtime> {
-    /// ∂L/∂ℓ. [n]
+    /// ∂L/∂ℓ. `[n]`
     pub log_prob: &'a Tensor<R>,
-    /// ∂L/∂H, when the loss has an entropy term. [n]
+    /// ∂L/∂H, when the loss has an entropy term. `[n]`
     pub entropy: Option<&'a Tensor<R>>,
 }
 

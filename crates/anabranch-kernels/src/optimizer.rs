@@ -41,7 +41,7 @@ pub struct AdamW {
 /// Where [`gradient_norm`] leaves its result, and its scratch space.
 #[derive(Debug)]
 pub struct GradientNorm<R: Runtime> {
-    /// ‖g‖₂, shape [1].
+    /// ‖g‖₂, shape `[1]`.
     pub value: Tensor<R>,
     partial: Tensor<R>,
     len: usize,

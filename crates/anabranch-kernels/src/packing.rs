@@ -10,11 +10,11 @@ use crate::tensor::Ids;
 pub struct Packing<R: Runtime> {
     lengths: Vec<usize>,
     tokens: usize,
-    /// For each token, the index of its sequence's first token. [tokens]
+    /// For each token, the index of its sequence's first token. `[tokens]`
     pub starts: Ids<R>,
-    /// For each token, one past the index of its sequence's last token. [tokens]
+    /// For each token, one past the index of its sequence's last token. `[tokens]`
     pub ends: Ids<R>,
-    /// For each token, its place in its sequence, from 0. [tokens]
+    /// For each token, its place in its sequence, from 0. `[tokens]`
     pub positions: Ids<R>,
 }
 

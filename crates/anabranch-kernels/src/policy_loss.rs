@@ -6,7 +6,7 @@
 //! and b and carries no gradient. Log ratios are clamped to ±20, and have no gradient beyond. Tokens whose mask is 0 take no
 //! part, whatever else is stored for them.
 //!
-//! Sums of about [`TOKENS`] tokens a unit are added up in f64 when they are read: no barrier, no second launch, a fixed
+//! Sums of 16 tokens a unit are added up in f64 when they are read: no barrier, no second launch, a fixed
 //! order. Floor: 28·n bytes.
 
 use cubecl::prelude::*;
@@ -55,7 +55,7 @@ pub enum Correction {
     },
 }
 
-/// What is known of n tokens; every tensor has shape [n]. Cloning makes another name for the same memory.
+/// What is known of n tokens; every tensor has shape `[n]`. Cloning makes another name for the same memory.
 #[derive(Clone, Debug)]
 pub struct Inputs<R: Runtime> {
     /// ℓ, under the weights being trained.
@@ -221,14 +221,14 @@ fn loss_kernel(
     }
 }
 
-/// Writes `scale` · ∂(Σ loss)/∂ℓ to `grad_log_prob` [n] and the sums of the metrics to `output`.
+/// Writes `scale` · ∂(Σ loss)/∂ℓ to `grad_log_prob` `[n]` and the sums of the metrics to `output`.
 ///
 /// For the token mean, `scale` is one over the tokens of the whole batch, over all its micro-batches. Masked tokens get a
 /// gradient of 0. A token that takes part with a log-prob or an advantage that is not finite makes its gradient and all sums
 /// but the number of tokens NaN.
 ///
 /// # Panics
-/// When a shape is not [n], or `output` was made for another n.
+/// When a shape is not `[n]`, or `output` was made for another n.
 pub fn forward_backward<R: Runtime>(
     device: &Device<R>,
     clip: &Clip,

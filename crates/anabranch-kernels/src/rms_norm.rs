@@ -88,7 +88,7 @@ fn weight_slab_kernel(
 
 /// Normalises the rows of `x` into `out` and keeps each row's factor r in `inv_rms` for the backward pass.
 ///
-/// Shapes: `x` and `out` [T, d], `weight` [d], `inv_rms` [T]. A row's result does not depend on T.
+/// Shapes: `x` and `out` [T, d], `weight` `[d]`, `inv_rms` `[T]`. A row's result does not depend on T.
 ///
 /// # Panics
 /// When a shape differs from these.
@@ -129,7 +129,7 @@ pub fn forward<R: Runtime>(
 /// Adds the gradient in `x` to `grad_x` and the gradient in the weight to `grad_weight`.
 ///
 /// `grad_x` accumulates because in a residual block it already holds the gradient that bypasses the norm.
-/// Shapes: `x`, `grad_out`, `grad_x` [T, d]; `weight`, `grad_weight` [d]; `inv_rms` [T] as [`forward`] left it.
+/// Shapes: `x`, `grad_out`, `grad_x` [T, d]; `weight`, `grad_weight` `[d]`; `inv_rms` `[T]` as [`forward`] left it.
 ///
 /// # Panics
 /// When a shape differs from these.

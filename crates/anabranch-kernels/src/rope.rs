@@ -118,7 +118,7 @@ fn rotate<R: Runtime>(
 
 /// Turns the query and key heads of fused `rows` [T, (Hq + 2·Hkv)·D] in place; value heads stay.
 ///
-/// `positions` [T] must be below the table's `max_positions`; the device uses the last position for any other.
+/// `positions` `[T]` must be below the table's `max_positions`; the device uses the last position for any other.
 ///
 /// # Panics
 /// When a shape differs from these, or the table is for another head size.

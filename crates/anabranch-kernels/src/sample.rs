@@ -5,7 +5,7 @@
 //! that depends on the row's key and counter alone ([`philox`](crate::philox)).
 //!
 //! Three log-probabilities are returned: of the sampling distribution *before* truncation, which is what a learner
-//! recomputes at the same temperature (bit for bit, [`head::forward`](crate::head::forward)); of the truncated one; and at
+//! recomputes at the same temperature (bit for bit, [`head::forward`]); of the truncated one; and at
 //! temperature 1. A row's results do not depend on the other rows.
 //!
 //! Thresholds are found by bisection over the 32 bits of the logit, with no sort. Floor: the logits read once, 4·n·V bytes;
@@ -100,7 +100,7 @@ impl<R: Runtime> SampleOutput<R> {
     }
 }
 
-/// Draws one token from each row of `logits` [n, V], which [`head::logits`](crate::head::logits) wrote.
+/// Draws one token from each row of `logits` [n, V], which [`head::logits`] wrote.
 ///
 /// `head` must be the one the learner uses, for its chunk size is part of the arithmetic. A row with a NaN yields the token
 /// `u32::MAX` and NaN log-probabilities.

@@ -102,7 +102,8 @@ fn row_kernel(
     let lane = row::lane(lanes);
     if index < sums.len() / 2 {
         let mut inverse = 1.0f32;
-        if index % 2 == 0 {
+        // Even entries are the rows' own temperatures.
+        if index & 1usize == 0 {
             inverse = f32::reinterpret(choices[(index / 2) * comptime!(WORDS)]);
         }
         let seen = whole(logits, (index / 2) * vocab, vocab, size, lane, inverse, guard, lanes);
