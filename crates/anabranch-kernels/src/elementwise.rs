@@ -1,5 +1,5 @@
 //! Fill, copy and scaled addition over flat buffers. Each reads its inputs once and writes its output once; the floor is
-//! 4 bytes an element for [`fill`], 8 for [`copy`], 12 for [`add`] and [`axpy`].
+//! 4 bytes an element for [`fill`], 8 for [`copy`], 12 for [`add()`] and [`axpy`].
 
 use cubecl::prelude::*;
 
