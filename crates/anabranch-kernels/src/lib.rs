@@ -23,6 +23,9 @@
 //! | [`linear`] | x·Wᵀ, dy·W, dyᵀ·x through cubek | 2·T·in·out operations each |
 //! | [`head`] | log-probability and entropy in vocabulary chunks, backward | 2·n·d·V operations; 6·n·d·V |
 //! | [`sample`] | temperature, top-k, top-p, greedy | 4·n·V bytes |
+//! | [`advantage`] | segmented mean and deviation of rewards | 8·N bytes |
+//! | [`policy_loss`] | clipped losses, their gradient and metrics | 28·n bytes |
+//! | [`optimizer`] | gradient norm, AdamW | 4·N bytes; 28·N |
 //! | [`elementwise`] | fill, copy, scaled addition | 4, 8, 12 bytes an element |
 //!
 //! A kernel crate links no runtime: binaries choose one.
