@@ -56,9 +56,9 @@ impl Group {
             run.record(vec![excluded], &[])
         };
         lease = self.context.lease.take()?;
-        run.flow().exclude(recorded.last());
+        let stamp = recorded.last();
+        run.flow().exclude(stamp);
         if let Then::Retry(next) = then {
-            let stamp = recorded.last();
             run.flow().queue(Retry { lease: next, excluded: recorded.last_seq(), at: stamp.at });
         }
         lease.arrive(Stage::Settled);

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::Stamp;
 use crate::past::Retry;
+use crate::wakers::Wakers;
 
 /// Where a lease's group is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -38,9 +39,9 @@ struct State {
     retries: VecDeque<Retry>,
     excluded: Option<Stamp>,
     source: Option<Waker>,
-    submitters: Vec<Waker>,
+    submitters: Wakers,
     /// Operators that may issue no lease before a group leaves upstream.
-    room: Vec<Waker>,
+    room: Wakers,
 }
 
 /// Counts of open leases by stage, queued retries and holds on submission; shared by all operators of a run.
@@ -65,9 +66,10 @@ impl Flow {
         // The source may end once nothing is open; it can do so only when woken.
         let waker = state.source.take();
         let departed = from != to && matches!(from, Stage::Working | Stage::Upstream);
-        let waiting = if departed { std::mem::take(&mut state.room) } else { Vec::new() };
+        let waiting = if departed { state.room.take() } else { Wakers::default() };
         drop(state);
-        waker.into_iter().chain(waiting).for_each(Waker::wake);
+        waker.into_iter().for_each(Waker::wake);
+        waiting.wake();
     }
 
     /// Counts a held group as open again, so that the source cannot end before its retry is queued; refused (`false`)
@@ -83,10 +85,7 @@ impl Flow {
 
     /// `waker` is woken when the next group leaves an operator, or enters the buffer or a batch.
     pub(crate) fn wake_on_departure(&self, waker: &Waker) {
-        let mut state = self.0.lock();
-        if !state.room.iter().any(|known| known.will_wake(waker)) {
-            state.room.push(waker.clone());
-        }
+        self.0.lock().room.add(waker);
     }
 
     pub(crate) fn upstream(&self) -> usize {
@@ -111,21 +110,13 @@ impl Flow {
         self.0.lock().buffered
     }
 
-    /// Queues a retry; refused (`false`) once the source has ended.
-    pub(crate) fn queue(&self, retry: Retry) -> bool {
+    /// Queues a retry. Its lease is still open, so that the source has not ended.
+    pub(crate) fn queue(&self, retry: Retry) {
         let mut state = self.0.lock();
-        if state.source_ended {
-            return false;
-        }
         state.retries.push_back(retry);
         let waker = state.source.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
-        true
-    }
-
-    pub(crate) fn source_ended(&self) -> bool {
-        self.0.lock().source_ended
     }
 
     /// The retry queued first.
@@ -156,8 +147,8 @@ impl Flow {
     /// Whether submissions are open; if not, `waker` is woken when they reopen.
     pub(crate) fn submissions_open(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
-        if state.holds > 0 && !state.submitters.iter().any(|known| known.will_wake(waker)) {
-            state.submitters.push(waker.clone());
+        if state.holds > 0 {
+            state.submitters.add(waker);
         }
         state.holds == 0
     }
@@ -185,8 +176,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
         state.holds -= 1;
-        let wakers = if state.holds == 0 { std::mem::take(&mut state.submitters) } else { Vec::new() };
+        let wakers = if state.holds == 0 { state.submitters.take() } else { Wakers::default() };
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.wake();
     }
 }

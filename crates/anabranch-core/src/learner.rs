@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{Digest, Group, GroupId, LearnerError, Seq, TrainingStep, Version};
+use crate::{Digest, Group, GroupId, LearnerError, Seq, TakenGroup, TrainingStep, Version};
 
 /// Exactly the groups of one training step, in dequeue order.
 #[derive(Clone, Debug)]
@@ -29,6 +29,13 @@ impl Batch {
     pub fn digest_of<'a>(groups: impl IntoIterator<Item = (&'a GroupId, Digest)>) -> Digest {
         let parts: Vec<_> = groups.into_iter().map(|(id, payload)| (id.to_string(), payload)).collect();
         Digest::of_parts(parts.iter().flat_map(|(id, payload)| [id.as_bytes(), &payload.0]))
+    }
+
+    /// Mean and largest version gap of the groups taken, over those whose gap is known.
+    pub fn gaps_of(taken: &[TakenGroup]) -> (Option<f64>, Option<u64>) {
+        let gaps: Vec<u64> = taken.iter().filter_map(|group| group.gap).collect();
+        let mean = (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64);
+        (mean, gaps.into_iter().max())
     }
 }
 

@@ -200,11 +200,13 @@ impl Lease {
     /// Makes the group one that counts as open until it is settled, whether or not it is held by a batch; `false` where
     /// the source has ended, so that no retry can be served.
     pub(crate) fn reopen(&mut self) -> bool {
-        let open = self.stage != Stage::Held || self.run.flow().reopen_held();
-        if open && self.stage == Stage::Held {
+        if self.stage == Stage::Held {
+            if !self.run.flow().reopen_held() {
+                return false;
+            }
             self.stage = Stage::Upstream;
         }
-        open && !self.run.flow().source_ended()
+        true
     }
 
     /// Records that the group has moved on to `stage`.

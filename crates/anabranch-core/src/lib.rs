@@ -30,6 +30,7 @@ mod stamp;
 mod stats;
 mod value;
 mod version;
+mod wakers;
 
 pub use clock::Clock;
 pub use dataset::{Dataset, DatasetError};

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::event::FORMAT;
 use crate::flow::Flow;
 use crate::past::{OpenLease, QueuedGroup, Retry};
+use crate::wakers::Wakers;
 use crate::{
     Ack, Cause, Clock, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId, Hold,
     InFlightMode, Journal, JournalError, Lease, MemoryJournal, Moment, Past, Prompts, Recorded, Seq, Stamp, Stats,
@@ -30,7 +31,7 @@ struct Inner {
     opened: Stamp,
     order: Mutex<Order>,
     clock: Mutex<Clock>,
-    publications: Mutex<Vec<Waker>>,
+    publications: Mutex<Wakers>,
     flow: Flow,
     turn: Arc<futures::lock::Mutex<()>>,
     settings: Mutex<BTreeMap<String, Fields>>,
@@ -280,38 +281,37 @@ impl Run {
         paused: u64,
         enablers: Vec<(Cause, Stamp)>,
     ) -> Recorded {
-        let mut clock = self.clock();
+        let clock = self.clock();
         let (step, updates) = (clock.step(), clock.updates());
         let kind = EventKind::Published { version, step, updates, weights, pause_began, paused };
-        let recorded = self.record(vec![Draft::new(kind, enablers)], &[]);
-        clock.install(version, step, recorded.stamp(0));
-        drop(clock);
-        self.wake_publication_waiters();
-        recorded
+        self.install(clock, version, step, Draft::new(kind, enablers))
     }
 
     /// Weights published by an earlier session are on the engines again, under the same version.
     pub fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> Recorded {
-        let mut clock = self.clock();
         let kind = EventKind::Reinstalled { version, step, weights };
-        let recorded = self.record(vec![Draft::new(kind, vec![(Cause::Opened, self.opened())])], &[]);
+        self.install(self.clock(), version, step, Draft::new(kind, vec![(Cause::Opened, self.opened())]))
+    }
+
+    /// Records an installation and advances the clock in one critical section, then wakes who must judge again.
+    fn install(
+        &self,
+        mut clock: MutexGuard<'_, Clock>,
+        version: Version,
+        step: TrainingStep,
+        installed: Draft,
+    ) -> Recorded {
+        let recorded = self.record(vec![installed], &[]);
         clock.install(version, step, recorded.stamp(0));
         drop(clock);
-        self.wake_publication_waiters();
+        let waiting = self.0.publications.lock().take();
+        waiting.wake();
         recorded
     }
 
     /// `waker` is woken by the next publication: for a batch that holds groups and must judge them again.
     pub fn wake_on_publication(&self, waker: &Waker) {
-        let mut wakers = self.0.publications.lock();
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-    }
-
-    fn wake_publication_waiters(&self) {
-        let wakers = std::mem::take(&mut *self.0.publications.lock());
-        wakers.into_iter().for_each(Waker::wake);
+        self.0.publications.lock().add(waker);
     }
 
     /// Reads a completed group back: data only, its context is empty.

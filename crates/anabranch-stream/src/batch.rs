@@ -105,7 +105,7 @@ fn take(run: &Run, held: &mut Vec<Group>, least: usize) -> Option<(Ack, Batch)> 
     let step = clock.step().next();
     let payload = |group: &Group| group.context.payload.unwrap_or_else(|| group.digest());
     let digest = Batch::digest_of(groups.iter().map(|group| (&group.id, payload(group))));
-    let gaps: Vec<u64> = taken.iter().filter_map(|group| group.gap).collect();
+    let (gap_mean, gap_max) = Batch::gaps_of(&taken);
     let version = clock.version();
     let kind = EventKind::BatchTaken { step, version, groups: taken, digest };
     let recorded = run.record(vec![Draft::new(kind, enablers(&clock, &groups))], &[]);
@@ -116,15 +116,7 @@ fn take(run: &Run, held: &mut Vec<Group>, least: usize) -> Option<(Ack, Batch)> 
             lease.arrive(Stage::Settled);
         }
     }
-    let batch = Batch {
-        step,
-        taken: recorded.last_seq(),
-        version,
-        gap_mean: (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64),
-        gap_max: gaps.iter().copied().max(),
-        groups,
-        digest,
-    };
+    let batch = Batch { step, taken: recorded.last_seq(), version, gap_mean, gap_max, groups, digest };
     Some((recorded.ack, batch))
 }
 

@@ -21,13 +21,13 @@ fn recall(run: &Run, recorded: &RecordedBatch) -> Result<Batch, Error> {
             recorded.digest.short()
         ))));
     }
-    let gaps: Vec<u64> = recorded.groups.iter().filter_map(|group| group.gap).collect();
+    let (gap_mean, gap_max) = Batch::gaps_of(&recorded.groups);
     Ok(Batch {
         step: recorded.step,
         taken: recorded.taken,
         version: recorded.version,
-        gap_mean: (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64),
-        gap_max: gaps.into_iter().max(),
+        gap_mean,
+        gap_max,
         groups,
         digest,
     })

@@ -70,7 +70,11 @@ impl<L: Learner> Trainer<L> {
             taken: cursor.as_ref().and_then(|cursor| cursor.taken.zip(cursor.batch)),
             weights: Digest::default(),
         });
-        trainer.weights = trainer.blocking(|learner| learner.digest().map_err(Error::from)).await?;
+        trainer.weights = match &cursor {
+            // Compared with the learner's own when the checkpoint was loaded.
+            Some(cursor) => cursor.weights,
+            None => trainer.blocking(|learner| learner.digest().map_err(Error::from)).await?,
+        };
         let opened = trainer.run.opened();
         if cursor.is_none() {
             trainer.checkpoint(opened).await?;
