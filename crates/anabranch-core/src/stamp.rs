@@ -33,6 +33,11 @@ pub enum Moment {
         /// The `Admitted` record of the group.
         admitted: Seq,
     },
+    /// The last reward of a group came (its time stands in the group's `Completed` record).
+    Scored {
+        /// The `Leased` or `Reissued` record of the group.
+        lease: Seq,
+    },
 }
 
 impl Moment {
@@ -89,6 +94,8 @@ pub enum Cause {
     Installed,
     /// Submissions were reopened after a hold.
     Reopened,
+    /// The pacing bound let one more lease out: a group was excluded, or weights of a later step were installed.
+    Pace,
 }
 
 /// An event's reason to have waited.

@@ -72,7 +72,10 @@ impl Sequence {
     ) {
         let seq = event.seq;
         let enabler = match moment {
-            Moment::Event(seq) | Moment::SampleEnd { lease: seq, .. } | Moment::Dequeued { admitted: seq } => seq,
+            Moment::Event(seq)
+            | Moment::SampleEnd { lease: seq, .. }
+            | Moment::Dequeued { admitted: seq }
+            | Moment::Scored { lease: seq } => seq,
         };
         if enabler >= seq {
             return violations.push(Violation::EnablerLater { seq, enabler });
@@ -111,6 +114,8 @@ fn allowed(cause: Cause) -> &'static [&'static str] {
         Cause::Stepped => &["stepped", "restepped", "checkpointed", "generation_resumed", "run_resumed"],
         Cause::Publishing => &["publishing"],
         Cause::Installed => &["published", "reinstalled"],
+        Cause::Reopened => &["reopened"],
+        Cause::Pace => &["excluded", "published", "reinstalled"],
         _ => &[],
     }
 }
