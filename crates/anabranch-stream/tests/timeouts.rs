@@ -1,5 +1,6 @@
 //! Generation that takes too long: group timeouts and the watchdog, measured in time in which generation can go on.
 
+use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
 use anabranch_core::{Digest, Group, InFlightMode, Run, Status, Unused};
@@ -123,7 +124,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut said = String::new();
         event.record(&mut |field: &field::Field, value: &dyn std::fmt::Debug| {
-            said += &format!("{field}={value:?} ");
+            _ = write!(said, "{field}={value:?} ");
         });
         self.0.lock().unwrap().push((self.1.elapsed().as_millis() as u64, said));
     }
