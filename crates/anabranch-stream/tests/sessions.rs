@@ -128,7 +128,9 @@ async fn an_error_fails_the_sample_and_its_reward_decides() {
             Samples(2),
             move |_, mut session| async move {
                 session.generate().await.map_err(|stopped| stopped.to_string())?;
-                reward.into_iter().for_each(|reward| session.reward(reward));
+                if let Some(reward) = reward {
+                    session.reward(reward);
+                }
                 if session.sample() == 0 { Err("the browser crashed".to_owned()) } else { Ok(()) }
             },
         );
@@ -243,7 +245,7 @@ proptest! {
                     async move {
                         for (index, (_, observed, kept)) in script.into_iter().enumerate() {
                             session.generate().await?;
-                            kept.into_iter().for_each(|kept| session.keep(kept));
+                            session.keep(kept.unwrap_or(usize::MAX));
                             session.observe(&vec![5; observed]);
                             sleep(ms(11 * index as u64)).await;
                         }
@@ -283,7 +285,7 @@ proptest! {
 fn token_time(turns: &[(u32, usize, Option<usize>)], token: usize) -> u64 {
     let (mut now, mut times) = (0, Vec::new());
     for (index, (tokens, _, kept)) in turns.iter().enumerate() {
-        times.extend((1..=*tokens as u64).map(|nth| now + 7 * nth).take(kept.unwrap_or(usize::MAX)));
+        times.extend((1..=u64::from(*tokens)).map(|nth| now + 7 * nth).take(kept.unwrap_or(usize::MAX)));
         now += 7 * u64::from(*tokens) + 11 * index as u64;
     }
     times[token]
