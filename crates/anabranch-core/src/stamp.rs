@@ -45,6 +45,16 @@ impl Moment {
     pub fn event(self) -> Option<Seq> {
         if let Self::Event(seq) = self { Some(seq) } else { None }
     }
+
+    /// The record that names it: itself, the lease or the admission that it follows.
+    pub fn seq(self) -> Seq {
+        match self {
+            Self::Event(seq)
+            | Self::SampleEnd { lease: seq, .. }
+            | Self::Dequeued { admitted: seq }
+            | Self::Scored { lease: seq } => seq,
+        }
+    }
 }
 
 /// A moment and its time, in nanoseconds since the session's start.

@@ -71,12 +71,7 @@ impl Sequence {
         violations: &mut Vec<Violation>,
     ) {
         let seq = event.seq;
-        let enabler = match moment {
-            Moment::Event(seq)
-            | Moment::SampleEnd { lease: seq, .. }
-            | Moment::Dequeued { admitted: seq }
-            | Moment::Scored { lease: seq } => seq,
-        };
+        let enabler = moment.seq();
         if enabler >= seq {
             return violations.push(Violation::EnablerLater { seq, enabler });
         }

@@ -138,9 +138,7 @@ impl Schedule {
         }
         let mut pending = Pending { seq, name, recorded: event.at, delay, latest: 0, unknown: 0 };
         for &Enabler { moment, .. } in &event.enablers {
-            let (Moment::Event(enabler)
-            | Moment::SampleEnd { lease: enabler, .. }
-            | Moment::Dequeued { admitted: enabler }) = moment;
+            let enabler = moment.seq();
             if enabler >= seq {
                 return self.note(Mismatch::EnablerLater { seq, event: name, enabler });
             }
@@ -199,6 +197,9 @@ impl Schedule {
                     let Some(ended) = sample.times.ended else { continue };
                     self.within(event, id, "a sample ended", ended, self.time(lease));
                     self.learn(Moment::SampleEnd { lease, sample: index }, ended);
+                }
+                if let Some(scored) = summary.samples.iter().filter_map(|sample| sample.times.scored).max() {
+                    self.learn(Moment::Scored { lease }, scored);
                 }
             }
             EventKind::Admitted { id } => {
