@@ -18,6 +18,7 @@ mod journal;
 mod learner;
 mod lease;
 mod memory;
+mod metrics;
 mod past;
 mod prompt;
 mod record;
@@ -27,7 +28,6 @@ mod shuffle;
 mod source;
 mod span;
 mod stamp;
-mod stats;
 mod value;
 mod version;
 mod wakers;
@@ -45,6 +45,10 @@ pub use journal::{Ack, Cursor, Journal};
 pub use learner::{Batch, Learner, MapWeights, StepReport};
 pub use lease::{GroupId, Lease, LeaseId, RestoredGroup};
 pub use memory::MemoryJournal;
+pub use crate::metrics::{
+    COUNT_BOUNDS, Counters, GapHistograms, Gauges, Histogram, Histograms, METRICS, Meter, Metric, MetricKind, MetricValue,
+    Metrics, NANOSECOND_BOUNDS, Reading, Span as MetricSpan, second_bounds,
+};
 pub use past::{Checkpoint, OpenLease, Past, QueuedGroup, RecordedBatch, Retry};
 pub use prompt::{Prompt, PromptId};
 pub use record::{Draft, Recorded};
@@ -53,6 +57,5 @@ pub use run::Run;
 pub use source::Prompts;
 pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
 pub use stamp::{Cause, Enabler, Moment, Seq, Stamp, Timer};
-pub use stats::Stats;
 pub use value::{Fields, Value};
 pub use version::{Digest, TrainingStep, Version};
