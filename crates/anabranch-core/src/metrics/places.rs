@@ -91,8 +91,9 @@ impl PlaceMeter {
     /// Counts the time up to `now`, before anything moves into the buffer, out of it, or to its door.
     pub(crate) fn count_time(&mut self, now: u64) {
         let passed = now.saturating_sub(self.counted_to);
-        self.counted_to = self.counted_to.max(now);
+        // A buffer is known of once its first group comes; what passed before is counted then.
         let Some(capacity) = self.capacity.filter(|_| !self.closed && passed > 0) else { return };
+        self.counted_to = now;
         let Places { waiting, buffered, .. } = self.places;
         self.empty.add(if buffered == 0 { passed } else { 0 });
         self.full.add(if buffered >= capacity || waiting > 0 { passed } else { 0 });
