@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_core::{
-    Batch, Cause, Digest, Event, EventKind, GroupId, Histogram, InFlightMode, Learner, LearnerError, MetricValue,
+    Batch, Cause, Digest, Event, EventKind, Gauges, GroupId, Histogram, InFlightMode, Learner, LearnerError, MetricValue,
     Metrics, Run, StepReport, Unused,
 };
 use anabranch_engine::{End, HashChain, Reply, Sim};
 use anabranch_replay::{Audit, Durations, Series, audit};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
-use futures::{StreamExt, TryStreamExt};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use proptest::prelude::*;
 use tokio::time::sleep;
@@ -324,4 +324,45 @@ proptest! {
             same_as_audit(&run.metrics(), &audit(&journal.memory.events()));
         });
     }
+}
+
+/// Two slots of 10 ms, a buffer for two, and a consumer that looks into it every 30 ms through an adaptor that keeps each
+/// group for another 20 ms.
+#[tokio::test(start_paused = true)]
+async fn the_places_of_groups_between_two_operators() {
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+    let run = &recorded.run;
+    publish(run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let groups = run.prompts(dataset(6)).generate(&engine, InFlight::groups(2), Samples(1));
+    let groups = groups.buffer(Capacity::groups(2)).then(|group| async {
+        sleep(ms(20)).await;
+        group
+    });
+    let mut groups = std::pin::pin!(groups);
+    assert_eq!(run.metrics().gauges.queue, None, "nobody knows of a buffer yet");
+    let places = || {
+        let Gauges { in_flight, waiting, queue, taken, .. } = run.metrics().gauges;
+        (in_flight, waiting, queue, taken)
+    };
+    // Polled once, it starts; then both slots fill it at 10 ms, and at 20 ms two groups wait at its door.
+    assert!(groups.next().now_or_never().is_none());
+    sleep(ms(5)).await;
+    assert_eq!((places(), run.metrics().gauges.queue_capacity), ((2, 0, None, 0), None));
+    sleep(ms(10)).await;
+    assert_eq!((places(), run.metrics().gauges.queue_capacity), ((2, 0, Some(2), 0), Some(2)));
+    sleep(ms(15)).await;
+    assert_eq!(places(), (0, 2, Some(2), 0));
+    // At 30 ms one leaves, is held by the adaptor until 50 ms, and lets one in.
+    let first = groups.next();
+    let mut first = std::pin::pin!(first);
+    assert!(first.as_mut().now_or_never().is_none());
+    sleep(ms(5)).await;
+    assert_eq!(places(), (0, 1, Some(2), 1), "out of the buffer, in no batch");
+    let first = first.await.unwrap().unwrap();
+    let counters = run.metrics().counters;
+    let times = [counters.queue_empty, counters.queue_full, counters.producer_blocked];
+    assert_eq!(times, [Some(ms(10)), Some(ms(40)), Some(ms(30))], "from 0, from 10 and from 20 ms, until 50 ms");
+    assert_eq!(places(), (0, 1, Some(2), 1));
+    drop(first);
+    assert_eq!(places(), (0, 1, Some(2), 0), "dropped by its user");
 }

@@ -374,3 +374,6 @@ impl Meter {
         self.free.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;
