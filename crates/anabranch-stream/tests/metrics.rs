@@ -241,36 +241,54 @@ fn queue_times(events: &[Event], capacity: usize) -> [Duration; 3] {
     times.map(Duration::from_nanos)
 }
 
-/// The recorder heard exactly what the snapshot reads.
-fn same_as_recorder(run: &Run, recorder: &Snapshotter) {
-    let metrics = run.metrics();
-    let mut heard = BTreeMap::new();
-    for (key, _, _, value) in recorder.snapshot().into_vec() {
-        let mut labels: Vec<_> = key.key().labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
-        let of_run = labels.iter().position(|(name, _)| name == "run").expect("every metric says its run");
-        assert_eq!(labels.remove(of_run).1, run.name());
-        heard.insert((key.key().name().to_owned(), labels), value);
-    }
-    for reading in metrics.readings() {
-        let label = reading.metric.label.zip(reading.label).map(|(name, value)| (name.to_owned(), value));
-        let name = (reading.metric.name.to_owned(), label.into_iter().collect::<Vec<_>>());
-        match (heard.remove(&name), reading.value) {
-            (Some(DebugValue::Counter(heard)), MetricValue::Counter(value)) => assert_eq!(heard, value, "{name:?}"),
-            (Some(DebugValue::Gauge(heard)), MetricValue::Gauge(value)) => assert_eq!(heard.0, value, "{name:?}"),
-            (Some(DebugValue::Histogram(heard)), MetricValue::Histogram { histogram, scale }) => {
-                assert_eq!(heard.len() as u64, histogram.count(), "{name:?}");
-                let sum: f64 = heard.iter().map(|value| value.0).sum();
-                assert!((sum - histogram.sum() as f64 * scale).abs() < 1e-6, "{name:?}: {sum}");
+type Name = (String, Vec<(String, String)>);
+
+/// What a recorder has heard so far.
+struct Ear {
+    recorder: Snapshotter,
+    /// A look takes the values of histograms out: how many there were, and their sum.
+    histograms: BTreeMap<Name, (u64, f64)>,
+}
+
+impl Ear {
+    /// The recorder heard exactly what the snapshot reads.
+    fn heard(&mut self, run: &Run) {
+        let metrics = run.metrics();
+        let mut heard = BTreeMap::new();
+        for (key, _, _, value) in self.recorder.snapshot().into_vec() {
+            let key = key.key();
+            let mut labels: Vec<_> =
+                key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+            let of_run = labels.iter().position(|(name, _)| name == "run").expect("every metric says its run");
+            assert_eq!(labels.remove(of_run).1, run.name());
+            let name = (key.name().to_owned(), labels);
+            if let DebugValue::Histogram(values) = &value {
+                let (count, sum) = self.histograms.entry(name.clone()).or_default();
+                *count += values.len() as u64;
+                *sum += values.iter().map(|value| value.0).sum::<f64>();
             }
-            (None, MetricValue::Histogram { histogram, .. }) => assert_eq!(histogram.count(), 0, "{name:?}"),
-            other => panic!("{name:?}: {other:?}"),
+            heard.insert(name, value);
         }
-    }
-    for (name, value) in heard {
-        match value {
-            DebugValue::Gauge(heard) => assert!(heard.is_nan(), "{name:?} is {heard}, the snapshot has none"),
-            DebugValue::Counter(heard) => assert_eq!(heard, 0, "{name:?}: the snapshot has none"),
-            DebugValue::Histogram(heard) => assert!(heard.is_empty(), "{name:?}: {heard:?}"),
+        for reading in metrics.readings() {
+            let label = reading.metric.label.zip(reading.label).map(|(name, value)| (name.to_owned(), value));
+            let name = (reading.metric.name.to_owned(), label.into_iter().collect::<Vec<_>>());
+            match (heard.remove(&name), reading.value) {
+                (Some(DebugValue::Counter(heard)), MetricValue::Counter(value)) => assert_eq!(heard, value, "{name:?}"),
+                (Some(DebugValue::Gauge(heard)), MetricValue::Gauge(value)) => assert_eq!(heard.0, value, "{name:?}"),
+                (Some(DebugValue::Histogram(_)), MetricValue::Histogram { histogram, scale }) => {
+                    let (count, sum) = self.histograms[&name];
+                    assert_eq!(count, histogram.count(), "{name:?}");
+                    assert!((sum - histogram.sum() as f64 * scale).abs() < 1e-6, "{name:?}: {sum}");
+                }
+                other => panic!("{name:?}: {other:?}"),
+            }
+        }
+        for (name, value) in heard {
+            match value {
+                DebugValue::Gauge(heard) => assert!(heard.is_nan(), "{name:?} is {heard}, the snapshot has none"),
+                DebugValue::Counter(heard) => assert_eq!(heard, 0, "{name:?}: the snapshot has none"),
+                DebugValue::Histogram(_) => panic!("{name:?}: the snapshot has none"),
+            }
         }
     }
 }
@@ -281,7 +299,7 @@ proptest! {
     #[test]
     fn a_snapshot_says_what_the_log_and_a_recorder_say(setting in settings()) {
         let recorder = DebuggingRecorder::new();
-        let snapshotter = recorder.snapshotter();
+        let mut ear = Ear { recorder: recorder.snapshotter(), histograms: BTreeMap::new() };
         metrics::with_local_recorder(&recorder, || virtually(async {
             let recorded = Recorded::new();
             let run = &recorded.run;
@@ -291,6 +309,7 @@ proptest! {
                 conserved(&metrics);
                 assert_eq!(metrics.gauges.effective_sample_size, Some(1.0 / metrics.gauges.step.0 as f64));
                 assert_eq!(metrics.gauges.learner["entropy"], metrics.gauges.step.0 as f64);
+                ear.heard(run);
             }).await;
             // What follows the end of the run counts for nothing.
             sleep(ms(1000)).await;
@@ -303,7 +322,7 @@ proptest! {
             let expected = setting.capacity.filter(|_| entered).map(|capacity| queue_times(&events, capacity));
             assert_eq!(times, expected.map_or([None; 3], |times| times.map(Some)));
             assert_eq!(metrics.gauges.queue_capacity, setting.capacity.filter(|_| entered));
-            same_as_recorder(run, &snapshotter);
+            ear.heard(run);
         }));
     }
 
