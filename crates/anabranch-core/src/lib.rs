@@ -32,6 +32,10 @@ mod value;
 mod version;
 mod wakers;
 
+pub use crate::metrics::{
+    COUNT_BOUNDS, Counters, GapHistograms, Gauges, Histogram, Histograms, METRICS, Meter, Metric, MetricKind,
+    MetricValue, Metrics, NANOSECOND_BOUNDS, Reading, Span as MetricSpan, second_bounds,
+};
 pub use clock::Clock;
 pub use dataset::{Dataset, DatasetError};
 pub use demand::Demand;
@@ -45,10 +49,6 @@ pub use journal::{Ack, Cursor, Journal};
 pub use learner::{Batch, Learner, MapWeights, StepReport};
 pub use lease::{GroupId, Lease, LeaseId, RestoredGroup};
 pub use memory::MemoryJournal;
-pub use crate::metrics::{
-    COUNT_BOUNDS, Counters, GapHistograms, Gauges, Histogram, Histograms, METRICS, Meter, Metric, MetricKind, MetricValue,
-    Metrics, NANOSECOND_BOUNDS, Reading, Span as MetricSpan, second_bounds,
-};
 pub use past::{Checkpoint, OpenLease, Past, QueuedGroup, RecordedBatch, Retry};
 pub use prompt::{Prompt, PromptId};
 pub use record::{Draft, Recorded};

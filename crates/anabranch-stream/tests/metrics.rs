@@ -6,18 +6,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_core::{
-    Batch, Cause, Digest, Event, EventKind, Gauges, GroupId, Histogram, InFlightMode, Learner, LearnerError, MetricValue,
-    Metrics, Run, StepReport, Unused,
+    Batch, Cause, Digest, Event, EventKind, Gauges, GroupId, Histogram, InFlightMode, Learner, LearnerError, Metrics,
+    Run, StepReport, Unused,
 };
 use anabranch_engine::{End, HashChain, Reply, Sim};
 use anabranch_replay::{Audit, Durations, Series, audit};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use proptest::prelude::*;
 use tokio::time::sleep;
 
 use common::past::DirJournal;
+use common::recorder::Ear;
 use common::{Recorded, dataset, ms};
 
 mod common;
@@ -135,8 +135,11 @@ async fn train(run: &Run, setting: &Setting, steps: usize, mut look: impl FnMut(
         batch
     });
     let learner = run.restore(Measured(HashChain::new(0), 0)).unwrap();
-    let trained =
-        batches.train(learner).checkpoint_every(2).publish_every(setting.publish_every, &engine).in_flight(setting.mode);
+    let trained = batches
+        .train(learner)
+        .checkpoint_every(2)
+        .publish_every(setting.publish_every, &engine)
+        .in_flight(setting.mode);
     let mut trained = trained.take(steps);
     while trained.try_next().await.unwrap().is_some() {
         look();
@@ -154,7 +157,8 @@ fn same_series(name: &str, found: &Histogram, expected: &Series) {
     let mut above = None;
     for (bound, count) in found.buckets() {
         let inside = |value: u64| above.is_none_or(|above| value > above) && bound.is_none_or(|bound| value <= bound);
-        let expected: u64 = expected.histogram.iter().filter(|(value, _)| inside(**value)).map(|(_, count)| count).sum();
+        let expected: u64 =
+            expected.histogram.iter().filter(|(value, _)| inside(**value)).map(|(_, count)| count).sum();
         assert_eq!(count, expected, "{name}: bucket {bound:?}");
         above = bound;
     }
@@ -199,7 +203,11 @@ fn same_as_audit(metrics: &Metrics, audit: &Audit) {
 fn conserved(metrics: &Metrics) {
     let Metrics { counters, gauges, .. } = metrics;
     let open = gauges.in_flight + gauges.waiting + gauges.queue.unwrap_or(0) + gauges.taken;
-    assert_eq!(counters.leased, counters.consumed + counters.excluded.values().sum::<u64>() + open as u64, "{metrics:?}");
+    assert_eq!(
+        counters.leased,
+        counters.consumed + counters.excluded.values().sum::<u64>() + open as u64,
+        "{metrics:?}"
+    );
 }
 
 /// Time in which the buffer was empty, full, and kept a group waiting: from the log alone, where nothing is left in it.
@@ -241,66 +249,13 @@ fn queue_times(events: &[Event], capacity: usize) -> [Duration; 3] {
     times.map(Duration::from_nanos)
 }
 
-type Name = (String, Vec<(String, String)>);
-
-/// What a recorder has heard so far.
-struct Ear {
-    recorder: Snapshotter,
-    /// A look takes the values of histograms out: how many there were, and their sum.
-    histograms: BTreeMap<Name, (u64, f64)>,
-}
-
-impl Ear {
-    /// The recorder heard exactly what the snapshot reads.
-    fn heard(&mut self, run: &Run) {
-        let metrics = run.metrics();
-        let mut heard = BTreeMap::new();
-        for (key, _, _, value) in self.recorder.snapshot().into_vec() {
-            let key = key.key();
-            let mut labels: Vec<_> =
-                key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
-            let of_run = labels.iter().position(|(name, _)| name == "run").expect("every metric says its run");
-            assert_eq!(labels.remove(of_run).1, run.name());
-            let name = (key.name().to_owned(), labels);
-            if let DebugValue::Histogram(values) = &value {
-                let (count, sum) = self.histograms.entry(name.clone()).or_default();
-                *count += values.len() as u64;
-                *sum += values.iter().map(|value| value.0).sum::<f64>();
-            }
-            heard.insert(name, value);
-        }
-        for reading in metrics.readings() {
-            let label = reading.metric.label.zip(reading.label).map(|(name, value)| (name.to_owned(), value));
-            let name = (reading.metric.name.to_owned(), label.into_iter().collect::<Vec<_>>());
-            match (heard.remove(&name), reading.value) {
-                (Some(DebugValue::Counter(heard)), MetricValue::Counter(value)) => assert_eq!(heard, value, "{name:?}"),
-                (Some(DebugValue::Gauge(heard)), MetricValue::Gauge(value)) => assert_eq!(heard.0, value, "{name:?}"),
-                (Some(DebugValue::Histogram(_)), MetricValue::Histogram { histogram, scale }) => {
-                    let (count, sum) = self.histograms[&name];
-                    assert_eq!(count, histogram.count(), "{name:?}");
-                    assert!((sum - histogram.sum() as f64 * scale).abs() < 1e-6, "{name:?}: {sum}");
-                }
-                other => panic!("{name:?}: {other:?}"),
-            }
-        }
-        for (name, value) in heard {
-            match value {
-                DebugValue::Gauge(heard) => assert!(heard.is_nan(), "{name:?} is {heard}, the snapshot has none"),
-                DebugValue::Counter(heard) => assert_eq!(heard, 0, "{name:?}: the snapshot has none"),
-                DebugValue::Histogram(_) => panic!("{name:?}: the snapshot has none"),
-            }
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_snapshot_says_what_the_log_and_a_recorder_say(setting in settings()) {
-        let recorder = DebuggingRecorder::new();
-        let mut ear = Ear { recorder: recorder.snapshotter(), histograms: BTreeMap::new() };
-        metrics::with_local_recorder(&recorder, || virtually(async {
+        let ear = Ear::default();
+        metrics::with_local_recorder(&ear, || virtually(async {
             let recorded = Recorded::new();
             let run = &recorded.run;
             train(run, &setting, usize::MAX, || {
@@ -309,7 +264,7 @@ proptest! {
                 conserved(&metrics);
                 assert_eq!(metrics.gauges.effective_sample_size, Some(1.0 / metrics.gauges.step.0 as f64));
                 assert_eq!(metrics.gauges.learner["entropy"], metrics.gauges.step.0 as f64);
-                ear.heard(run);
+                ear.agrees_with(run);
             }).await;
             // What follows the end of the run counts for nothing.
             sleep(ms(1000)).await;
@@ -322,7 +277,7 @@ proptest! {
             let expected = setting.capacity.filter(|_| entered).map(|capacity| queue_times(&events, capacity));
             assert_eq!(times, expected.map_or([None; 3], |times| times.map(Some)));
             assert_eq!(metrics.gauges.queue_capacity, setting.capacity.filter(|_| entered));
-            ear.heard(run);
+            ear.agrees_with(run);
         }));
     }
 

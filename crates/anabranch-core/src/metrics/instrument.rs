@@ -15,8 +15,7 @@ pub(crate) struct Facade {
     run: Option<Arc<str>>,
 }
 
-const METADATA: facade::Metadata<'static> =
-    facade::Metadata::new("anabranch", facade::Level::INFO, Some("anabranch"));
+const METADATA: facade::Metadata<'static> = facade::Metadata::new("anabranch", facade::Level::INFO, Some("anabranch"));
 
 impl Facade {
     /// For the run called `name`: describes all metrics to the recorder installed now.
@@ -113,7 +112,8 @@ impl<K: Ord + Clone + Display> Counts<K> {
 
     pub(crate) fn add(&mut self, key: K, more: u64) {
         let Self { metric, facade, by } = self;
-        let (value, emitted) = by.entry(key).or_insert_with_key(|key| (0, facade.counter(metric, Some(&key.to_string()))));
+        let (value, emitted) =
+            by.entry(key).or_insert_with_key(|key| (0, facade.counter(metric, Some(&key.to_string()))));
         *value += more;
         emitted.absolute(*value);
     }

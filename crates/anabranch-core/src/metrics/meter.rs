@@ -74,7 +74,11 @@ impl Now {
     }
 
     pub(crate) fn step_lag(&self, oldest: OldestVersion) -> Option<u64> {
-        if let OldestVersion::Known(oldest) = oldest { Some(self.step.since(*self.steps_of.get(&oldest)?)) } else { None }
+        if let OldestVersion::Known(oldest) = oldest {
+            Some(self.step.since(*self.steps_of.get(&oldest)?))
+        } else {
+            None
+        }
     }
 }
 

@@ -18,7 +18,8 @@ impl Log {
 
     fn publish(&mut self, version: u64, step: u64) {
         let (version, step) = (Version(version), TrainingStep(step));
-        let kind = EventKind::Published { version, step, updates: 0, weights: Digest::default(), pause_began: 0, paused: 0 };
+        let kind =
+            EventKind::Published { version, step, updates: 0, weights: Digest::default(), pause_began: 0, paused: 0 };
         self.at(0, kind, Vec::new());
     }
 
