@@ -9,6 +9,12 @@ use std::time::Duration;
 
 use crate::{TrainingStep, Version};
 
+/// What the learner calls its effective sample size.
+const ESS: &str = "ess";
+
+/// The learner's own metrics beyond so many names are left out.
+const LEARNER_METRICS: usize = 64;
+
 mod histogram;
 mod instrument;
 mod meter;
@@ -108,6 +114,15 @@ pub struct Gauges {
     pub effective_sample_size: Option<f64>,
     /// Whatever the learner measured in the last training step, by its own names (the first 64).
     pub learner: BTreeMap<String, f64>,
+}
+
+impl Gauges {
+    /// Sets what the learner measured in a training step.
+    pub fn set_learned(&mut self, loss: f64, metrics: &BTreeMap<String, f64>) {
+        self.loss = Some(loss);
+        self.effective_sample_size = metrics.get(ESS).copied();
+        self.learner = metrics.iter().take(LEARNER_METRICS).map(|(name, &value)| (name.clone(), value)).collect();
+    }
 }
 
 /// The values of many moments, over the whole life of the run. Consumed and excluded groups are never mixed; those

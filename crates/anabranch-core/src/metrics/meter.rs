@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::instrument::{Count, Counts, Facade, Level, Spread};
-use super::{Counters, GapHistograms, Gauges, Histograms, Metrics, names};
+use super::{Counters, ESS, GapHistograms, Gauges, Histograms, LEARNER_METRICS, Metrics, names};
 use crate::{
     Cause, Event, EventKind, GroupId, GroupSummary, Moment, OldestVersion, Reason, Seq, TakenGroup, Then, TrainingStep,
     Version,
@@ -12,14 +12,8 @@ use crate::{
 /// Attempts above this are counted as this one.
 const ATTEMPTS: u32 = 16;
 
-/// The learner's own metrics beyond so many names are left out.
-const LEARNER_METRICS: usize = 64;
-
 /// Moments that may have made the learner free, and are remembered until it takes a batch.
 const FREE_MOMENTS: usize = 64;
-
-/// What the learner calls its effective sample size.
-const ESS: &str = "ess";
 
 /// Folds events into metrics: a run does so as it records them, a resume as it reads them. Each event costs the same
 /// however long the run; memory grows with the groups that are complete and unsettled, and with the versions.

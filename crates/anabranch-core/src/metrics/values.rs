@@ -51,6 +51,14 @@ impl Metrics {
         readings
     }
 
+    /// Those of them that the learner measured in the last training step.
+    pub fn learned(&self) -> Vec<Reading<'_>> {
+        let of_learner = [names::LOSS, names::ESS, names::LEARNER];
+        let mut readings = self.readings();
+        readings.retain(|reading| of_learner.contains(&reading.metric));
+        readings
+    }
+
     fn counts(&self, into: &mut Vec<Reading<'_>>) {
         let counters = &self.counters;
         let nanoseconds = |time: Option<std::time::Duration>| time.map(|time| time.as_nanos() as u64);
