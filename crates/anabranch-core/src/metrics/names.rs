@@ -99,7 +99,7 @@ metrics! {
     EXCLUDED: Counter Run "excluded_total" "groups" Some("reason"),
         "groups thrown away: `aborted`, `filtered`, `malformed`, `future_version`, `unknown_version`, `stale`";
     FILTERED: Counter Run "filtered_total" "groups" Some("filter"),
-        "those of them that a user filter refused, by the filter's name";
+        "groups that a user filter refused, by the filter's name; they are in `anabranch_excluded_total` too";
     RETRIES: Counter Run "retries_total" "leases" Some("attempt"),
         "prompts queued again after an exclusion, by the attempt they are queued for (1 is the second lease of a prompt; \
          `16` counts all from 16 on)";
@@ -108,9 +108,9 @@ metrics! {
     TOKENS_GENERATED: Counter Run "tokens_generated_total" "tokens" None,
         "tokens that the policy generated in completed groups";
     TOKENS_CONSUMED: Counter Run "tokens_consumed_total" "tokens" None,
-        "those of consumed groups";
+        "tokens that the policy generated in consumed groups";
     TOKENS_WASTED: Counter Run "tokens_wasted_total" "tokens" Some("reason"),
-        "those of excluded groups, by the reason of the exclusion";
+        "tokens that the policy generated in excluded groups, by the reason of the exclusion";
     BATCHES: Counter Run "batches_total" "batches" None,
         "batches taken for training";
     PUBLICATIONS: Counter Run "publications_total" "publications" None,
@@ -155,9 +155,9 @@ metrics! {
     GAP: Histogram Run "gap" "versions" Some("series"),
         "version gap of groups when they left: `consumed` by a batch, or `excluded`";
     GAP_GENERATION: Histogram Run "gap_generation" "versions" Some("series"),
-        "the part of it that arose before the group was completed";
+        "the part of the gap that arose before the group was completed";
     GAP_QUEUE: Histogram Run "gap_queue" "versions" Some("series"),
-        "the part of it that arose afterwards, in the queue and in the batch being assembled: the two add up to the gap";
+        "the part of the gap that arose afterwards, in the queue and in the batch being assembled: the two add up to the gap";
     STEP_LAG: Histogram Run "step_lag" "steps" Some("series"),
         "training steps completed when they left minus those in the weights of their oldest span";
     LEARNER_WAIT: Histogram Run "learner_wait_seconds" "seconds" None,
