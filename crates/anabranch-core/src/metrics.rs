@@ -15,6 +15,7 @@ const ESS: &str = "ess";
 /// The learner's own metrics beyond so many names are left out.
 const LEARNER_METRICS: usize = 64;
 
+mod gaps;
 mod histogram;
 mod instrument;
 mod meter;

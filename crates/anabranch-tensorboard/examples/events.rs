@@ -24,7 +24,9 @@ async fn main() -> anyhow::Result<()> {
     let mut expected = Expected::new();
     // The second session is as if the first had got no further than step 7.
     session(dir, 0, 12, &mut expected).await?;
-    expected.values_mut().for_each(|values| values.retain(|step, _| *step <= 7));
+    for values in expected.values_mut() {
+        values.retain(|step, _| *step <= 7);
+    }
     session(dir, 7, 12, &mut expected).await?;
     // A writer of its own, and numbers that are none.
     let mut own = TensorBoard::create(dir.join("own"))?;

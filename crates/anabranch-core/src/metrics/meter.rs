@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use super::gaps::{Gaps, Now};
 use super::instrument::{Count, Counts, Facade, Level, Spread};
-use super::{Counters, ESS, GapHistograms, Gauges, Histograms, LEARNER_METRICS, Metrics, names};
+use super::{Counters, ESS, Gauges, Histograms, LEARNER_METRICS, Metrics, names};
 use crate::{
     Cause, Event, EventKind, GroupId, GroupSummary, Moment, OldestVersion, Reason, Seq, TakenGroup, Then, TrainingStep,
     Version,
@@ -53,29 +54,6 @@ pub struct Meter {
     pause_began: Option<u64>,
 }
 
-/// The two clocks, as far as the events tell.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Now {
-    pub(crate) version: Option<Version>,
-    step: TrainingStep,
-    updates: u64,
-    steps_of: BTreeMap<Version, TrainingStep>,
-}
-
-impl Now {
-    pub(crate) fn gap(&self, oldest: OldestVersion) -> Option<u64> {
-        if let OldestVersion::Known(oldest) = oldest { Some(self.version?.since(oldest)) } else { None }
-    }
-
-    pub(crate) fn step_lag(&self, oldest: OldestVersion) -> Option<u64> {
-        if let OldestVersion::Known(oldest) = oldest {
-            Some(self.step.since(*self.steps_of.get(&oldest)?))
-        } else {
-            None
-        }
-    }
-}
-
 /// A group completed and not settled.
 #[derive(Clone, Debug)]
 struct Completed {
@@ -83,48 +61,6 @@ struct Completed {
     tokens: u64,
     /// Its gap when it was completed.
     gap: Option<u64>,
-}
-
-/// The gaps of the groups that left in one way.
-#[derive(Clone, Debug)]
-struct Gaps {
-    gap: Spread,
-    generation: Spread,
-    queue: Spread,
-    step_lag: Spread,
-}
-
-impl Gaps {
-    fn new(series: &'static str) -> Self {
-        Self {
-            gap: Spread::of_counts(names::GAP, series),
-            generation: Spread::of_counts(names::GAP_GENERATION, series),
-            queue: Spread::of_counts(names::GAP_QUEUE, series),
-            step_lag: Spread::of_counts(names::STEP_LAG, series),
-        }
-    }
-
-    fn attach(&mut self, facade: &Facade) {
-        let Self { gap, generation, queue, step_lag } = self;
-        [gap, generation, queue, step_lag].into_iter().for_each(|spread| spread.attach(facade));
-    }
-
-    /// A group leaves with a gap, of which it had `completed` when it was completed.
-    fn add(&mut self, gap: Option<u64>, completed: Option<u64>, step_lag: Option<u64>) {
-        self.gap.add(gap);
-        self.generation.add(completed);
-        self.queue.add(gap.zip(completed).map(|(gap, completed)| gap.saturating_sub(completed)));
-        self.step_lag.add(step_lag);
-    }
-
-    fn get(&self) -> GapHistograms {
-        GapHistograms {
-            gap: self.gap.get(),
-            generation: self.generation.get(),
-            queue: self.queue.get(),
-            step_lag: self.step_lag.get(),
-        }
-    }
 }
 
 impl Default for Meter {
@@ -170,19 +106,28 @@ impl Meter {
     /// at once, save for histograms, of which it gets what follows.
     pub(crate) fn attach(&mut self, facade: &Facade) {
         let Self { leased, reissued, completed, admitted, consumed, exhausted, .. } = self;
-        let groups = [leased, reissued, completed, admitted, consumed, exhausted];
-        groups.into_iter().for_each(|count| count.attach(facade));
+        for count in [leased, reissued, completed, admitted, consumed, exhausted] {
+            count.attach(facade);
+        }
         let Self { tokens_generated, tokens_consumed, batches, publications, .. } = self;
-        [tokens_generated, tokens_consumed, batches, publications].into_iter().for_each(|count| count.attach(facade));
-        [&mut self.excluded, &mut self.tokens_wasted].into_iter().for_each(|counts| counts.attach(facade));
+        for count in [tokens_generated, tokens_consumed, batches, publications] {
+            count.attach(facade);
+        }
+        for counts in [&mut self.excluded, &mut self.tokens_wasted] {
+            counts.attach(facade);
+        }
         self.filtered.attach(facade);
         self.retried.attach(facade);
         let Self { version, step, updates, loss, ess, learner, .. } = self;
-        let levels = [version, step, updates, loss, ess].into_iter().chain(learner.values_mut());
-        levels.for_each(|level| level.attach(facade));
-        [&mut self.consumed_gaps, &mut self.excluded_gaps].into_iter().for_each(|gaps| gaps.attach(facade));
-        let Self { learner_wait, training, paused, .. } = self;
-        [learner_wait, training, paused].into_iter().for_each(|spread| spread.attach(facade));
+        for level in [version, step, updates, loss, ess].into_iter().chain(learner.values_mut()) {
+            level.attach(facade);
+        }
+        for gaps in [&mut self.consumed_gaps, &mut self.excluded_gaps] {
+            gaps.attach(facade);
+        }
+        for spread in [&mut self.learner_wait, &mut self.training, &mut self.paused] {
+            spread.attach(facade);
+        }
         self.facade = facade.clone();
         self.show_clocks();
     }
@@ -190,7 +135,6 @@ impl Meter {
     /// Counts the next event.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::RunOpened { .. } => self.free(event),
             EventKind::RunResumed { .. } => {
                 // Times of the session before mean nothing in this one.
                 (self.taken_at, self.pause_began) = (None, None);
@@ -204,7 +148,9 @@ impl Meter {
             EventKind::Excluded { id, reason, then, .. } => self.exclude(id, reason, then),
             EventKind::BatchTaken { groups, .. } => {
                 self.batches.add(1);
-                groups.iter().for_each(|group| self.consume(group));
+                for group in groups {
+                    self.consume(group);
+                }
                 self.learner_wait(event);
                 self.taken_at = Some(event.at);
             }
@@ -240,7 +186,7 @@ impl Meter {
                 }
                 self.free(event);
             }
-            EventKind::Checkpointed { .. } => self.free(event),
+            EventKind::RunOpened { .. } | EventKind::Checkpointed { .. } => self.free(event),
             EventKind::Configured { .. } | EventKind::Publishing { .. } | EventKind::RunClosed { .. } => {}
         }
     }

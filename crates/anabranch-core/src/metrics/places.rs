@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::gaps::Now;
 use super::instrument::{Count, Facade, Level};
-use super::meter::Now;
 use super::{Counters, Gauges, Histogram, names};
 use crate::{OldestVersion, Version};
 
@@ -72,12 +72,17 @@ impl PlaceMeter {
     /// The session opens now.
     pub(crate) fn open(&mut self, facade: &Facade, now: u64) {
         self.counted_to = now;
-        let Self { empty, full, blocked, .. } = self;
-        [empty, full, blocked].into_iter().for_each(|count| count.attach(facade));
+        for count in [&mut self.empty, &mut self.full, &mut self.blocked] {
+            count.attach(facade);
+        }
         let Self { in_flight, waiting, size, capacity_shown, taken, .. } = self;
-        [in_flight, waiting, size, capacity_shown, taken].into_iter().for_each(|level| level.attach(facade));
+        for level in [in_flight, waiting, size, capacity_shown, taken] {
+            level.attach(facade);
+        }
         let Self { gap_mean, gap_max, lag_mean, lag_max, .. } = self;
-        [gap_mean, gap_max, lag_mean, lag_max].into_iter().for_each(|level| level.attach(facade));
+        for level in [gap_mean, gap_max, lag_mean, lag_max] {
+            level.attach(facade);
+        }
         self.show();
     }
 

@@ -117,18 +117,20 @@ impl Metrics {
 
     fn spreads<'a>(&'a self, into: &mut Vec<Reading<'a>>) {
         let histograms = &self.histograms;
-        let parts: [(&'static Metric, fn(&GapHistograms) -> &Histogram); 4] = [
-            (names::GAP, |gaps| &gaps.gap),
-            (names::GAP_GENERATION, |gaps| &gaps.generation),
-            (names::GAP_QUEUE, |gaps| &gaps.queue),
-            (names::STEP_LAG, |gaps| &gaps.step_lag),
-        ];
-        for (metric, part) in parts {
-            for (series, gaps) in [("consumed", &histograms.consumed), ("excluded", &histograms.excluded)] {
-                let value = MetricValue::Histogram { histogram: part(gaps), scale: 1.0 };
-                into.push(Reading { metric, label: Some(series.to_owned()), value });
-            }
-        }
+        let mut gaps = |series: &str, gaps: &'a GapHistograms| {
+            let parts = [
+                (names::GAP, &gaps.gap),
+                (names::GAP_GENERATION, &gaps.generation),
+                (names::GAP_QUEUE, &gaps.queue),
+                (names::STEP_LAG, &gaps.step_lag),
+            ];
+            into.extend(parts.map(|(metric, histogram)| {
+                let value = MetricValue::Histogram { histogram, scale: 1.0 };
+                Reading { metric, label: Some(series.to_owned()), value }
+            }));
+        };
+        gaps("consumed", &histograms.consumed);
+        gaps("excluded", &histograms.excluded);
         let durations = [
             (names::LEARNER_WAIT, &histograms.learner_wait),
             (names::TRAINING, &histograms.training),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Digest, Enabler, Fields, Histogram, SampleSummary, SampleTimes, Status};
+use crate::{Digest, Enabler, Fields, GapHistograms, Histogram, SampleSummary, SampleTimes, Status};
 
 /// Events at hand-made times, folded as they come.
 #[derive(Default)]
