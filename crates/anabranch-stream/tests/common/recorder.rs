@@ -75,7 +75,7 @@ impl CounterFn for Listener {
     fn increment(&self, more: u64) {
         self.hear(|heard| {
             if let Heard::Counter(value) = heard {
-                *value += more
+                *value += more;
             }
         });
     }
@@ -83,7 +83,7 @@ impl CounterFn for Listener {
     fn absolute(&self, to: u64) {
         self.hear(|heard| {
             if let Heard::Counter(value) = heard {
-                *value = to.max(*value)
+                *value = to.max(*value);
             }
         });
     }
@@ -93,7 +93,7 @@ impl GaugeFn for Listener {
     fn increment(&self, more: f64) {
         self.hear(|heard| {
             if let Heard::Gauge(value) = heard {
-                *value += more
+                *value += more;
             }
         });
     }
@@ -101,7 +101,7 @@ impl GaugeFn for Listener {
     fn decrement(&self, less: f64) {
         self.hear(|heard| {
             if let Heard::Gauge(value) = heard {
-                *value -= less
+                *value -= less;
             }
         });
     }
@@ -109,7 +109,7 @@ impl GaugeFn for Listener {
     fn set(&self, to: f64) {
         self.hear(|heard| {
             if let Heard::Gauge(value) = heard {
-                *value = to
+                *value = to;
             }
         });
     }
