@@ -38,6 +38,7 @@ check wgpu-alone cargo check --locked -p anabranch --no-default-features --featu
 check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
 check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check
 check cuda-stub tests/cuda-stub/check.sh
+check tensorboard tests/python/check-tensorboard.sh
 check demo scripts/check-demo.sh
 
 [ ${#broken[@]} -eq 0 ] || echo "failed checks: ${broken[*]}"

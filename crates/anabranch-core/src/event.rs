@@ -315,6 +315,18 @@ impl EventKind {
         }
     }
 
+    /// Whether it changes what the gaps and lags of waiting groups are measured against, or comes once a training step.
+    pub(crate) fn moves_clocks(&self) -> bool {
+        matches!(
+            self,
+            Self::BatchTaken { .. }
+                | Self::Stepped { .. }
+                | Self::Restepped { .. }
+                | Self::Published { .. }
+                | Self::Reinstalled { .. }
+        )
+    }
+
     /// The group it is about, where it is about one.
     pub fn group(&self) -> Option<&GroupId> {
         match self {

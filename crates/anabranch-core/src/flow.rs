@@ -6,9 +6,10 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::Stamp;
+use crate::metrics::{PlaceMeter, Places};
 use crate::past::Retry;
 use crate::wakers::Wakers;
+use crate::{OldestVersion, Stamp};
 
 /// Where a lease's group is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -17,14 +18,25 @@ pub enum Stage {
     Offered,
     /// With an operator that works on it: generated, scored, on its way into the log.
     Working,
-    /// Between two operators before the buffer (or batch), or waiting for room.
+    /// Between two operators before the buffer (or batch).
     Upstream,
+    /// At the door of a full buffer.
+    Waiting,
     /// In the buffer.
     Buffered,
+    /// Out of the buffer, on its way to a batch.
+    Dequeued,
     /// In a batch that is being assembled; it no longer keeps the source waiting.
     Held,
     /// Consumed, excluded or abandoned.
     Settled,
+}
+
+impl Stage {
+    /// Whether time is counted of it.
+    pub(crate) fn is_timed(self) -> bool {
+        matches!(self, Self::Waiting | Self::Buffered)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,8 +44,11 @@ struct State {
     offered: usize,
     working: usize,
     upstream: usize,
+    waiting: usize,
     buffered: usize,
+    dequeued: usize,
     held: usize,
+    meter: PlaceMeter,
     source_ended: bool,
     retries: VecDeque<Retry>,
     excluded: Option<Stamp>,
@@ -59,17 +74,33 @@ impl Flow {
         }
     }
 
-    pub(crate) fn travel(&self, from: Stage, to: Stage) {
+    /// A group shaped by `oldest` moves on. `now` is known where time is counted of one of the two stages.
+    pub(crate) fn travel(&self, from: Stage, to: Stage, oldest: Option<OldestVersion>, now: Option<u64>) {
         let mut state = self.0.lock();
+        if let Some(now) = now {
+            state.meter.count_time(now);
+        }
         if let Some(count) = state.count(from) {
             *count -= 1;
         }
         if let Some(count) = state.count(to) {
             *count += 1;
         }
+        if from == Stage::Buffered {
+            state.meter.leave(oldest);
+        }
+        if to == Stage::Buffered {
+            state.meter.enter(oldest);
+        }
+        state.measure();
         // The source may end once nothing is open; it can do so only when woken.
         let waker = state.source.take();
-        let departed = from != to && matches!(from, Stage::Working | Stage::Upstream);
+        let departed = from != to
+            && match from {
+                Stage::Working | Stage::Waiting => true,
+                Stage::Upstream => to != Stage::Waiting,
+                _ => false,
+            };
         let waiting = if departed { state.room.take() } else { Wakers::default() };
         drop(state);
         waker.into_iter().for_each(Waker::wake);
@@ -83,6 +114,7 @@ impl Flow {
         if !state.source_ended {
             state.held -= 1;
             state.upstream += 1;
+            state.measure();
         }
         !state.source_ended
     }
@@ -94,7 +126,7 @@ impl Flow {
 
     pub(crate) fn upstream(&self) -> usize {
         let state = self.0.lock();
-        state.working + state.upstream
+        state.working + state.upstream + state.waiting
     }
 
     /// Notes an exclusion: a batch then lacks one group more, and the pace lets one more lease out.
@@ -152,8 +184,9 @@ impl Flow {
         self.0.lock().working
     }
 
-    pub(crate) fn buffered(&self) -> usize {
-        self.0.lock().buffered
+    /// What only the places of this session tell, measured and read: see [`PlaceMeter`].
+    pub(crate) fn with_meter<T>(&self, read: impl FnOnce(&mut PlaceMeter) -> T) -> T {
+        read(&mut self.0.lock().meter)
     }
 
     /// Queues a retry. Its lease is still open, so that the source has not ended.
@@ -177,7 +210,8 @@ impl Flow {
     /// Ends the source if nothing is open or queued, else leaves `waker` to be woken by the next change.
     pub(crate) fn try_end(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
-        if state.offered + state.working + state.upstream + state.buffered == 0 && state.retries.is_empty() {
+        let upstream = state.offered + state.working + state.upstream + state.waiting;
+        if upstream + state.buffered + state.dequeued == 0 && state.retries.is_empty() {
             state.source_ended = true;
         } else {
             state.source = Some(waker.clone());
@@ -192,9 +226,20 @@ impl State {
             Stage::Offered => Some(&mut self.offered),
             Stage::Working => Some(&mut self.working),
             Stage::Upstream => Some(&mut self.upstream),
+            Stage::Waiting => Some(&mut self.waiting),
             Stage::Buffered => Some(&mut self.buffered),
+            Stage::Dequeued => Some(&mut self.dequeued),
             Stage::Held => Some(&mut self.held),
             Stage::Settled => None,
         }
+    }
+
+    fn measure(&mut self) {
+        self.meter.moved(Places {
+            in_flight: self.working + self.upstream,
+            waiting: self.waiting,
+            buffered: self.buffered,
+            taken: self.dequeued + self.held,
+        });
     }
 }

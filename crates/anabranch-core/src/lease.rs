@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::Stage;
-use crate::{Cause, Draft, EventKind, Prompt, PromptId, Run, Seq, Stamp, Unused};
+use crate::{Cause, Draft, EventKind, OldestVersion, Prompt, PromptId, Run, Seq, Stamp, Unused};
 
 /// The name of a lease and of the group that comes of it: a prompt and an attempt, the first being 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -85,6 +85,8 @@ pub struct Lease {
     issued: Option<Stamp>,
     restored: Option<RestoredGroup>,
     adopted: bool,
+    /// The oldest version in the group that is in the buffer.
+    oldest: Option<OldestVersion>,
 }
 
 impl Lease {
@@ -103,6 +105,7 @@ impl Lease {
             issued: None,
             restored: None,
             adopted: false,
+            oldest: None,
         }
     }
 
@@ -239,8 +242,19 @@ impl Lease {
 
     /// Records that the group has moved on to `stage`.
     pub fn arrive(&mut self, stage: Stage) {
-        self.run.flow().travel(self.stage, stage);
+        self.travel(stage);
         self.stage = stage;
+    }
+
+    /// Records that the group, shaped by `oldest`, has entered the buffer.
+    pub fn enter_buffer(&mut self, oldest: Option<OldestVersion>) {
+        self.oldest = oldest;
+        self.arrive(Stage::Buffered);
+    }
+
+    fn travel(&self, to: Stage) {
+        let timed = self.stage.is_timed() || to.is_timed();
+        self.run.flow().travel(self.stage, to, self.oldest, timed.then(|| self.run.now()));
     }
 }
 
@@ -248,7 +262,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.unpace();
         if self.stage != Stage::Settled {
-            self.run.flow().travel(self.stage, Stage::Settled);
+            self.travel(Stage::Settled);
         }
     }
 }

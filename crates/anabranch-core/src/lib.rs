@@ -20,6 +20,7 @@ mod journal;
 mod learner;
 mod lease;
 mod memory;
+mod metrics;
 mod past;
 mod prompt;
 mod record;
@@ -29,11 +30,14 @@ mod shuffle;
 mod source;
 mod span;
 mod stamp;
-mod stats;
 mod value;
 mod version;
 mod wakers;
 
+pub use crate::metrics::{
+    COUNT_BOUNDS, Counters, GapHistograms, Gauges, Histogram, Histograms, METRICS, Meter, Metric, MetricKind,
+    MetricValue, Metrics, NANOSECOND_BOUNDS, Reading, Span as MetricSpan, second_bounds,
+};
 pub use clock::Clock;
 pub use dataset::{Dataset, DatasetError};
 pub use demand::Demand;
@@ -56,6 +60,5 @@ pub use run::Run;
 pub use source::Prompts;
 pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
 pub use stamp::{Cause, Enabler, Moment, Seq, Stamp, Timer};
-pub use stats::Stats;
 pub use value::{Fields, Value};
 pub use version::{Digest, TrainingStep, Version};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-use crate::{Clock, Cursor, Digest, Fields, GroupId, Seq, Stats, TakenGroup, TrainingStep, Version};
+use crate::{Clock, Cursor, Digest, Fields, GroupId, Meter, Seq, TakenGroup, TrainingStep, Version};
 
 /// A prompt queued to be leased again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +97,6 @@ pub struct Past {
     pub lost: u64,
     /// Whether the pipeline ended and was closed.
     pub closed: bool,
-    /// The counts so far.
-    pub stats: Stats,
+    /// What was counted so far.
+    pub meter: Meter,
 }

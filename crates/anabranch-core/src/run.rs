@@ -1,6 +1,6 @@
 //! The run: what all operators of a pipeline share. It travels in the items, inside their leases.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -12,12 +12,13 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::event::FORMAT;
 use crate::flow::Flow;
 use crate::gate::Gate;
+use crate::metrics::Facade;
 use crate::past::{OpenLease, QueuedGroup, Retry};
 use crate::wakers::Wakers;
 use crate::{
     Ack, Cause, Clock, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId,
-    InFlightMode, Journal, JournalError, Lease, MemoryJournal, Moment, Past, Prompts, Recorded, Seq, Stamp, Stats,
-    Timer, TrainingStep, Unused, Value, Version,
+    InFlightMode, Journal, JournalError, Lease, MemoryJournal, Meter, Metrics, Moment, Past, Prompts, Recorded, Seq,
+    Stamp, Timer, TrainingStep, Unused, Value, Version,
 };
 
 /// A handle to a run; clones share it.
@@ -46,28 +47,8 @@ struct Inner {
 /// What fixes the order of events.
 struct Order {
     next: Seq,
-    stats: Stats,
-    /// Groups completed and not yet settled.
-    waiting: BTreeSet<GroupId>,
+    meter: Meter,
     last_ack: Ack,
-}
-
-impl Order {
-    fn count(&mut self, kind: &EventKind) {
-        self.stats.count(kind);
-        match kind {
-            EventKind::Completed { id, .. } => {
-                self.waiting.insert(id.clone());
-            }
-            EventKind::Excluded { id, .. } => {
-                self.waiting.remove(id);
-            }
-            EventKind::BatchTaken { groups, .. } => groups.iter().for_each(|group| {
-                self.waiting.remove(&group.id);
-            }),
-            _ => {}
-        }
-    }
 }
 
 impl Run {
@@ -89,14 +70,15 @@ impl Run {
         } else {
             EventKind::RunResumed { library, lost: past.lost }
         };
-        let order = Order {
-            next: past.next_seq,
-            stats: past.stats.clone(),
-            waiting: past.queued.iter().map(|group| group.id.clone()).collect(),
-            last_ack: Ack::ready(Ok(())),
-        };
+        let name = name.into();
+        let facade = Facade::of_run(&name);
+        let mut meter = past.meter.clone();
+        meter.attach(&facade);
+        let order = Order { next: past.next_seq, meter, last_ack: Ack::ready(Ok(())) };
+        let flow = Flow::default();
+        flow.with_meter(|places| places.open(&facade, timer.now()));
         let mut inner = Inner {
-            name: name.into(),
+            name,
             journal,
             timer,
             session: past.session,
@@ -105,7 +87,7 @@ impl Run {
             order: Mutex::new(order),
             clock: Mutex::new(past.clock.clone()),
             publications: Mutex::default(),
-            flow: Flow::default(),
+            flow,
             gate: Gate::default(),
             turn: Arc::default(),
             shared_turn: Mutex::default(),
@@ -163,19 +145,33 @@ impl Run {
     /// Records that the pipeline ended, and which completed groups it leaves in the log for the next session. Drop the
     /// streams of the run first, so that nothing follows.
     pub fn finish(&self) -> Recorded {
-        let left = self.0.order.lock().waiting.iter().cloned().collect();
-        self.record(vec![Draft::new(EventKind::RunClosed { left }, Vec::new())], &[])
+        let mut left: Vec<GroupId> = self.0.order.lock().meter.unsettled().cloned().collect();
+        left.sort_unstable();
+        let closed = self.record(vec![Draft::new(EventKind::RunClosed { left }, Vec::new())], &[]);
+        self.flow().with_meter(|places| places.close(closed.at));
+        closed
     }
 
-    /// Live counts.
-    pub fn stats(&self) -> Stats {
-        let mut stats = self.0.order.lock().stats.clone();
-        let clock = self.clock();
-        stats.version = clock.version();
-        stats.step = clock.step();
-        stats.upstream = self.flow().upstream();
-        stats.buffered = self.flow().buffered();
-        stats
+    /// What was counted and measured up to now. The recorder of the `metrics` facade is told what no event moves: the
+    /// gaps of the groups in the buffer, and for how long it was empty or full. (It also hears of these after every
+    /// batch, training step and publication.)
+    ///
+    /// The recorder is the one that was installed when the run was opened. What each number means, and how it is called
+    /// there, stands in `docs/metrics.md`.
+    pub fn metrics(&self) -> Metrics {
+        let order = self.0.order.lock();
+        let mut metrics = order.meter.metrics();
+        let Metrics { counters, gauges, .. } = &mut metrics;
+        self.flow().with_meter(|places| {
+            places.count_time(self.now());
+            places.fill(order.meter.now(), counters, gauges);
+        });
+        metrics
+    }
+
+    /// Says that the run has a buffer, and how many groups it may hold.
+    pub fn set_buffer_capacity(&self, groups: usize) {
+        self.flow().with_meter(|places| places.set_capacity(groups));
     }
 
     /// Groups between their issue and the buffer (or batch) now: generating, being scored, waiting for room.
@@ -201,9 +197,7 @@ impl Run {
     /// Leases issued and not excluded over the whole life of the run, and those that [`Lease::pace`] has let through to
     /// be issued: consumed + taken + buffered + waiting + running. What a pacing bound is on.
     pub fn lead(&self) -> u64 {
-        let order = self.0.order.lock();
-        let excluded: u64 = order.stats.excluded.values().sum();
-        order.stats.leased - excluded + self.flow().paced() as u64
+        self.0.order.lock().meter.lead() + self.flow().paced() as u64
     }
 
     /// Groups and leases of earlier sessions that the source has not handed out yet.
@@ -389,8 +383,7 @@ impl Inner {
                 enablers.push((cause, Stamp { moment: Moment::Event(previous.seq), at }));
             }
             let last = enablers.iter().map(|(_, stamp)| stamp.at).max();
-            order.count(&draft.kind);
-            events.push(Event {
+            let event = Event {
                 seq,
                 session: self.session,
                 at,
@@ -398,7 +391,15 @@ impl Inner {
                 enablers: enablers.iter().map(|&(cause, stamp)| Enabler { cause, moment: stamp.moment }).collect(),
                 delay: at.saturating_sub(last.unwrap_or(at)),
                 kind: draft.kind,
-            });
+            };
+            order.meter.apply(&event);
+            if event.kind.moves_clocks() {
+                self.flow.with_meter(|places| {
+                    places.count_time(at);
+                    places.buffered(order.meter.now());
+                });
+            }
+            events.push(event);
         }
         order.next = Seq(first.0 + count);
         let ack = self.journal.append(events, payloads);

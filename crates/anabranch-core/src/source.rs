@@ -279,8 +279,9 @@ mod tests {
         assert_eq!(filtered.id().to_string(), "d/0/1#0", "exhausted: the next is fresh");
         group(filtered).exclude(Reason::Filtered { name: "f".into() }, Vec::new());
         assert_eq!(names(&mut prompts, 1), ["d/0/2#0"], "filtered groups are never retried");
-        let stats = run.stats();
-        assert_eq!((stats.retried, stats.excluded["stale"], stats.excluded["aborted"]), (1, 1, 1));
+        let counters = run.metrics().counters;
+        assert_eq!((counters.retried[&1], counters.excluded["stale"], counters.excluded["aborted"]), (1, 1, 1));
+        assert_eq!((counters.retried.len(), counters.exhausted, counters.filtered["f"]), (1, 1, 1));
     }
 
     #[test]

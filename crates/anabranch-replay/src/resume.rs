@@ -121,7 +121,7 @@ impl Resume {
         }
         self.leases(event)?;
         self.training(event)?;
-        self.past.stats.count(&event.kind);
+        self.past.meter.apply(event);
         self.past.session = self.past.session.max(event.session + 1);
         self.past.next_seq = Seq(expected.0 + 1);
         Ok(())

@@ -335,7 +335,7 @@ pub trait RolloutExt: Stream {
     ///     .try_collect()
     ///     .await?;
     /// assert!(groups.is_empty());
-    /// assert_eq!(run.stats().excluded["filtered"], 1);
+    /// assert_eq!(run.metrics().counters.excluded["filtered"], 1);
     /// # Ok(())
     /// # }
     /// ```

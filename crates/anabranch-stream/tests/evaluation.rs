@@ -104,9 +104,9 @@ async fn a_full_buffer_holds_no_evaluation_up() {
     let mut groups = groups.log(&recorded.run).buffer(Capacity::groups(1));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(1000)).await;
-    let stats = recorded.run.stats();
-    assert_eq!((stats.buffered, recorded.run.working()), (1, 0));
-    assert!(stats.upstream > 0, "completed groups wait for room");
+    let gauges = recorded.run.metrics().gauges;
+    assert_eq!((gauges.queue, gauges.in_flight), (Some(1), 0));
+    assert!(gauges.waiting > 0, "completed groups wait for room");
     timeout(ms(1 << 20), evaluate(&recorded.run, &engine)).await.expect("it waits for nobody");
 }
 

@@ -38,14 +38,14 @@ async fn an_error_overtakes_what_is_queued_and_stops_what_runs() {
     let mut groups = groups.log(&recorded.run).buffer(Capacity::groups(8));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(100)).await;
-    assert_eq!(recorded.run.stats().buffered, 2, "two good groups are queued");
+    assert_eq!(recorded.run.metrics().gauges.queue, Some(2), "two good groups are queued");
     let error = groups.next().await.unwrap().unwrap_err();
     assert!(matches!(&error, Error::Engine(fault) if fault.to_string() == "the device is gone"), "{error}");
     assert!(groups.next().await.is_none(), "then the stream ends");
     sleep(ms(1)).await;
     assert_eq!(engine.stats().running, 0);
     assert_eq!(engine.stats().cancelled, 3, "rows 3, 4 and 5 were running");
-    assert_eq!(recorded.run.stats().completed, 2, "what was queued stays in the log");
+    assert_eq!(recorded.run.metrics().counters.completed, 2, "what was queued stays in the log");
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +85,7 @@ async fn everything_upstream_is_gone_when_the_drop_returns() {
     assert_eq!((Arc::strong_count(&here), Arc::strong_count(&upstream)), (2, 2));
     drop(steps);
     assert_eq!((Arc::strong_count(&here), Arc::strong_count(&upstream)), (1, 1));
-    assert_eq!((recorded.run.upstream(), recorded.run.stats().buffered), (0, 0));
+    assert_eq!((recorded.run.upstream(), recorded.run.metrics().gauges.queue), (0, Some(0)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,7 +299,7 @@ async fn a_failing_or_panicking_learner_reaches_the_consumer() {
         drop(steps);
         sleep(ms(1)).await;
         assert_eq!(engine.stats().running, 0);
-        assert_eq!(recorded.run.stats().batches, 2, "the batch was taken: it is trained again on resume");
+        assert_eq!(recorded.run.metrics().counters.batches, 2, "the batch was taken: it is trained again on resume");
         assert!(!recorded.names().contains(&"run_closed"));
     }
 }

@@ -109,7 +109,7 @@ proptest! {
             let events = dir.memory.events();
             Laws { batch: setting.batch, limit: setting.limit, buffered: true }.check(&events);
             check_bound(&setting, &events);
-            assert_eq!(run.stats().consumed as usize, trained(&events).0.concat().len());
+            assert_eq!(run.metrics().counters.consumed as usize, trained(&events).0.concat().len());
         });
     }
 }

@@ -99,18 +99,18 @@ async fn a_full_buffer_holds_back_new_groups_but_not_running_ones() {
     let mut groups = groups.granularity(Granularity::Group).log(&recorded.run).buffer(Capacity::groups(2));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(1000)).await;
-    let stats = recorded.run.stats();
-    assert_eq!((stats.buffered, stats.upstream, stats.leased), (2, 3, 5), "capacity, then one waits for each slot");
-    assert_eq!(stats.completed, 5, "what waits for room is in the log");
+    let anabranch_core::Metrics { counters, gauges, .. } = recorded.run.metrics();
+    assert_eq!((gauges.queue, gauges.queue_capacity, gauges.waiting), (Some(2), Some(2), 3), "one waits for each slot");
+    assert_eq!((gauges.in_flight, counters.leased, counters.completed), (0, 5, 5), "what waits for room is in the log");
     // Taking one out lets one in at once, but the two left waiting still hold back new groups.
     groups.next().await.unwrap().unwrap();
     sleep(ms(1000)).await;
-    assert_eq!(recorded.run.stats().leased, 5);
+    assert_eq!(recorded.run.metrics().counters.leased, 5);
     for _ in 0..2 {
         groups.next().await.unwrap().unwrap();
     }
     sleep(ms(5)).await;
-    assert_eq!(recorded.run.stats().leased, 8, "no group waits any more: all three slots go out");
+    assert_eq!(recorded.run.metrics().counters.leased, 8, "no group waits any more: all three slots go out");
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +170,7 @@ async fn any_adaptor_may_stand_between_two_operators() {
             .unwrap();
         assert_eq!(steps.len(), 5, "23 groups: one was taken out on the way");
         let taken: usize = recorded.batches().iter().map(Vec::len).sum();
-        assert_eq!((taken, run.stats().leased), (20, 24));
+        assert_eq!((taken, run.metrics().counters.leased), (20, 24));
         let leased = recorded.ids(|kind| if let EventKind::Leased { id, .. } = kind { Some(id) } else { None });
         assert!(leased.contains(&"d/0/7#0".to_owned()), "what an adaptor took out stays open in the log");
     }
@@ -323,7 +323,7 @@ async fn bytes_bound_a_buffer_too_but_never_shut_it() {
     let mut groups = groups.buffer(Capacity::groups(5).and_bytes(2 * 94));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(1000)).await;
-    assert_eq!(recorded.run.stats().buffered, 2);
+    assert_eq!(recorded.run.metrics().gauges.queue, Some(2));
     drop(groups);
     let other = Recorded::new();
     published(&other.run, &engine, 1).await;
@@ -366,6 +366,6 @@ async fn a_source_that_no_demand_holds_back_waits_for_room_too() {
     let mut groups = groups.buffer(Capacity::groups(2));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(10)).await;
-    assert_eq!(recorded.run.stats().leased, 3, "two in the buffer, one waits");
+    assert_eq!(recorded.run.metrics().counters.leased, 3, "two in the buffer, one waits");
     assert_eq!(groups.next().await.unwrap().unwrap().id.to_string(), "made/0/0#0");
 }

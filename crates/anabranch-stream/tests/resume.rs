@@ -65,7 +65,7 @@ async fn restored_groups_come_first_and_are_not_generated_again() {
             _ => None,
         })
         .collect();
-    let stats = run.stats();
+    let stats = run.metrics().counters;
     assert_eq!(completed[0], taken_out);
 
     let (run, second) = (journal.open(), engine());
@@ -76,8 +76,8 @@ async fn restored_groups_come_first_and_are_not_generated_again() {
     assert_eq!(ids[..completed.len()], completed, "in the order of the queue, the one taken out among them");
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 9, "nothing is skipped, nothing comes twice");
     assert_eq!(second.stats().started, 2 * (9 - completed.len() as u64), "what was completed is not generated again");
-    assert_eq!(run.stats().reissued, stats.leased - stats.completed, "what was in flight went out again");
-    assert_eq!(run.stats().admitted, 9, "no group is admitted twice");
+    assert_eq!(run.metrics().counters.reissued, stats.leased - stats.completed, "what was in flight went out again");
+    assert_eq!(run.metrics().counters.admitted, 9, "no group is admitted twice");
 }
 
 /// Runs sessions that are cut off after `cuts` milliseconds each, then one to the end.

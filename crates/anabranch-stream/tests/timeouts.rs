@@ -153,6 +153,10 @@ async fn the_watchdog_warns_while_nothing_comes_and_not_while_generation_stands_
     assert_eq!(groups.unwrap()[0].samples[0].generated(), 3);
     let warnings = warnings.0.lock().unwrap();
     let times: Vec<u64> = warnings.iter().map(|(at, _)| *at).collect();
-    assert_eq!(times, [350, 1050, 1350], "300 ms after the first token, then each 300 ms, 400 ms of standing still between");
+    assert_eq!(
+        times,
+        [350, 1050, 1350],
+        "300 ms after the first token, then each 300 ms, 400 ms of standing still between"
+    );
     assert!(warnings.iter().all(|(_, said)| said.contains("d/0/0#0") && said.contains("requests=1")), "{warnings:?}");
 }

@@ -195,10 +195,10 @@ proptest! {
         prop_assert_eq!(past.published.map(|(version, ..)| version), model.installed.map(Version));
         let steps = model.batches.iter().filter(|(.., stepped)| stepped.is_some()).count() as u64;
         prop_assert_eq!((past.clock.step(), past.clock.updates()), (TrainingStep(steps), 2 * steps));
-        let stats = past.stats;
-        let settled = stats.consumed + stats.excluded.values().sum::<u64>();
+        let counters = past.meter.metrics().counters;
+        let settled = counters.consumed + counters.excluded.values().sum::<u64>();
         let left = open_count(&model.events) as u64;
-        prop_assert_eq!(stats.leased, settled + left);
+        prop_assert_eq!(counters.leased, settled + left);
     }
 
     #[test]

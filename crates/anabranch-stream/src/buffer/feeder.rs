@@ -51,6 +51,7 @@ impl<S> Feeder<S> {
                 ("bytes".to_owned(), Value::from(self.capacity.bytes())),
             ]);
             run.configure("buffer", settings)?;
+            run.set_buffer_capacity(self.capacity.get());
             self.run = Some(run);
         }
         let Some(mut group) = group.check_entry()? else { return Ok(()) };
@@ -64,8 +65,8 @@ impl<S> Feeder<S> {
         let mut queue = self.queue.lock();
         while let Some((mut group, waited)) = self.waiting.pop_front() {
             if !queue.has_room(&group, cx.waker()) {
-                self.waiting.push_front((group, true));
-                self.waiting.iter_mut().for_each(|(_, waited)| *waited = true);
+                self.waiting.push_front((group, waited));
+                self.waiting.iter_mut().for_each(refuse);
                 return;
             }
             let room = queue.room_made().filter(|_| waited);
@@ -73,8 +74,9 @@ impl<S> Feeder<S> {
             if group.context.admitted.is_none() {
                 group.context.admitted = admission(&group, room).map(|recorded| recorded.stamp(0));
             }
+            let oldest = group.oldest();
             if let Some(lease) = &mut group.context.lease {
-                lease.arrive(Stage::Buffered);
+                lease.enter_buffer(oldest);
             }
             queue.push(group);
         }
@@ -98,6 +100,14 @@ impl<S> Feeder<S> {
         self.queue.lock().fail(error);
         Poll::Ready(())
     }
+}
+
+/// A group waits for room, from the first time there was none for it.
+fn refuse((group, waited): &mut (Group, bool)) {
+    if let Some(lease) = group.context.lease.as_mut().filter(|_| !*waited) {
+        lease.arrive(Stage::Waiting);
+    }
+    *waited = true;
 }
 
 fn admission(group: &Group, room: Option<Stamp>) -> Option<Recorded> {

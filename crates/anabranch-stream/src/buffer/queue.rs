@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use anabranch_core::{Error, Group, Moment, Stamp};
+use anabranch_core::{Error, Group, Moment, Stage, Stamp};
 
 use crate::Capacity;
 
@@ -95,6 +95,9 @@ impl Queue {
         self.bytes -= bytes(&group);
         let at = group.context.lease.as_ref().map(|lease| lease.run().now());
         group.context.dequeued = at;
+        if let Some(lease) = &mut group.context.lease {
+            lease.arrive(Stage::Dequeued);
+        }
         let admitted = group.context.admitted.and_then(|stamp| stamp.moment.event());
         let departure = admitted.zip(at).map(|(admitted, at)| Stamp { moment: Moment::Dequeued { admitted }, at });
         if self.departures.len() == self.capacity.get() {

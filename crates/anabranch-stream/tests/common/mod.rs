@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part of this")]
 
 pub mod past;
+pub mod recorder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -44,15 +44,15 @@ async fn demo(arguments: &Arguments) -> Result<()> {
     let run = RunLog::open_with(&arguments.run_dir, Durability::Process, options)
         .with_context(|| format!("--run-dir {}", arguments.run_dir.display()))?;
     let dir = arguments.run_dir.display();
-    if run.stats().step.0 >= arguments.steps {
+    if run.metrics().gauges.step.0 >= arguments.steps {
         println!(
             "the run in {dir} has made its {} steps; start afresh with `rm -r {dir}` or --run-dir DIR, go on with --steps N",
-            run.stats().step
+            run.metrics().gauges.step
         );
         return Ok(());
     }
     if run.found().session > 0 {
-        println!("going on with the run in {dir}: {} steps recorded", run.stats().step);
+        println!("going on with the run in {dir}: {} steps recorded", run.metrics().gauges.step);
     }
 
     let policy = Policy::init(Config::tiny(task.vocabulary_size()), arguments.seed, &device)?;
@@ -69,7 +69,7 @@ async fn demo(arguments: &Arguments) -> Result<()> {
 
     train(arguments, &run, &task, &engine, run.restore(learner)?).await?;
     let after = task.accuracy(&engine).await?;
-    let steps = run.stats().step;
+    let steps = run.metrics().gauges.step;
     run.finish();
     run.close()?;
 

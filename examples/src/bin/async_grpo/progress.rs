@@ -34,18 +34,19 @@ impl Progress {
             run: run.clone(),
             capacity,
             begun: Instant::now(),
-            tokens_before: run.stats().generated_tokens,
+            tokens_before: run.metrics().counters.generated_tokens,
             steps,
         }
     }
 
     /// Shows a step and where the groups are.
     pub fn step(&self, step: &Step) {
-        let stats = self.run.stats();
-        let rate = (stats.generated_tokens - self.tokens_before) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9);
-        let buffer =
-            self.capacity.map_or("no buffer".to_owned(), |capacity| format!("buffer {}/{capacity}", stats.buffered));
-        let line = format!("{step} | {rate:.0} tok/s | in flight {} | {buffer}", stats.upstream);
+        let metrics = self.run.metrics();
+        let tokens = metrics.counters.generated_tokens - self.tokens_before;
+        let rate = tokens as f64 / self.begun.elapsed().as_secs_f64().max(1e-9);
+        let queue = metrics.gauges.queue.unwrap_or(0);
+        let buffer = self.capacity.map_or("no buffer".to_owned(), |capacity| format!("buffer {queue}/{capacity}"));
+        let line = format!("{step} | {rate:.0} tok/s | in flight {} | {buffer}", self.run.upstream());
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step.step.0);

@@ -1,0 +1,57 @@
+//! A run watched by Prometheus: a short pipeline on the scripted engine, then the text that a scrape would get.
+//!
+//! ```sh
+//! cargo run --release -p anabranch-examples --bin prometheus
+//! ```
+//!
+//! A server needs the exporter's feature `http-listener` and `PrometheusBuilder::with_http_listener`; the rest is the same.
+//! What each metric means stands in `docs/metrics.md`.
+
+use std::time::Duration;
+
+use anabranch::engine::{HashChain, Reply, Sim};
+use anabranch::prelude::*;
+use anabranch::{COUNT_BOUNDS, Fields, second_bounds};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // Before the run is opened: a run tells the recorder that is there then.
+    let prometheus = PrometheusBuilder::new()
+        .set_buckets(&COUNT_BOUNDS.map(|bound| bound as f64))?
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &second_bounds())?
+        .install_recorder()?;
+
+    let run = Run::in_memory();
+    let engine = Sim::scripted(|call| {
+        let drawn = call.request.key.lease ^ u64::from(call.request.key.sample);
+        Reply::tokens(1 + drawn as u32 % 12, Duration::from_millis(drawn >> 32 & 3))
+    });
+    let rows = (0..400).map(|row| (vec![row], Fields::new())).collect();
+    let steps = run
+        .prompts(Dataset::new("numbers", rows)?)
+        .unused(Unused::Retry { max_attempts: 2 })
+        .generate(&engine, InFlight::groups(8), Samples(4))
+        .score(|response| f64::from(response.response().len() as u32))
+        .admit("long", |group| group.reward_mean() > Some(3.0))
+        .buffer(Capacity::groups(16))
+        .fresh(MaxStaleness(1))
+        .batch(4)
+        // A training step takes its time.
+        .then(|batch| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            batch
+        })
+        .train(run.restore(HashChain::new(1))?)
+        .publish_every(1, &engine)
+        .take(25);
+    let mut steps = std::pin::pin!(steps);
+    while let Some(step) = steps.try_next().await? {
+        eprintln!("{step}");
+    }
+
+    // What no event moves is told when the run is asked; so do this before every scrape, or leave it a step behind.
+    run.metrics();
+    print!("{}", prometheus.render());
+    Ok(())
+}

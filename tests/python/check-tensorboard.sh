@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Event files as TensorBoard's own reader sees them.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+python=$("$here/setup.sh")
+cargo build --locked --quiet -p anabranch-tensorboard --example events
+"$python" "$here/check_tensorboard.py" "${CARGO_TARGET_DIR:-target}/debug/examples/events"
