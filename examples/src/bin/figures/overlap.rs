@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn without_a_buffer_the_makespan_is_the_sum() {
+        let slowest =
+            |rows: &[u32]| rows.iter().flat_map(|&row| (0..SAMPLES).map(move |sample| time(row, sample))).max();
+        let rows: Vec<u32> = (0..(STEPS * BATCH) as u32).collect();
+        let generation: Duration = rows.chunks(BATCH).filter_map(slowest).sum();
+        for (name, rate) in RATES {
+            let sum = generation + training(rate) * STEPS as u32 + INSTALLATION * (STEPS as u32 + 1);
+            assert_eq!(record(setup(rate, None)).unwrap().makespan, sum, "ratio {name}");
+        }
+    }
+
+    #[test]
     fn a_limit_holds_and_is_paid_for_in_discarded_tokens() {
         let (free, _) = cell((1, 1), 4 * BATCH, UNLIMITED, 1).unwrap();
         let (strict, _) = cell((1, 1), 4 * BATCH, 1, 1).unwrap();
