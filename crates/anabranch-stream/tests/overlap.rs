@@ -119,10 +119,10 @@ fn ideal(groups: &[Vec<Duration>], slots: usize, capacity: usize, training: Dura
                 (buffered, held) = (buffered - 1, held + 1);
             } else if waiting == 0 && next < groups.len() && free >= groups[next].len() {
                 free -= groups[next].len();
-                running.extend(groups[next].iter().map(|&time| Reverse((now - installed + time, next))));
+                running.extend(groups[next].iter().map(|&time| Reverse((now.saturating_sub(installed) + time, next))));
                 next += 1;
             } else if held == BATCH {
-                (held, waited, trained) = (0, waited + (now - since), Some(now + training));
+                (held, waited, trained) = (0, waited + now.saturating_sub(since), Some(now + training));
             } else {
                 break;
             }
