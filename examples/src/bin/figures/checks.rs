@@ -95,8 +95,8 @@ pub fn draw() -> Result<Chart> {
         ],
         notes: vec![
             format!(
-                "The buffer is first in, first out by completion: B, C, A. D and E are judged when they arrive and never enter \
-                 it; A is judged when it is taken out: v5 is installed, its oldest version is v3, and the limit is {LIMIT}."
+                "First in, first out by completion: B, C, A. D and E are judged when they arrive and never enter the buffer; \
+                 A when it is taken out: v5 is installed, its oldest version is v3, and the limit is {LIMIT}."
             ),
         ],
     })
