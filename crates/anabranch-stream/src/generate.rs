@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 use self::sample::{Retries, generate_sample};
 use self::slots::Slots;
 use crate::entry::at;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, in_turn};
 use crate::{Granularity, InFlight, Samples};
 
 mod sample;
@@ -302,7 +302,7 @@ where
                     Err(error) => return fail(this.input, state, error),
                 }
             }
-            match state.running.poll_next_unpin(cx) {
+            match in_turn(cx, |cx| state.running.poll_next_unpin(cx)) {
                 Poll::Ready(Some(outcome)) => match state.absorb(outcome) {
                     Ok(None) => {}
                     Ok(Some(group)) => return Poll::Ready(Some(Ok(at(group, Stage::Upstream)))),

@@ -2,7 +2,7 @@
 
 use anabranch_core::{Event, EventKind, InFlightMode, Unused};
 use anabranch_engine::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
@@ -18,6 +18,7 @@ struct Setting {
     samples: u32,
     granularity: Granularity,
     capacity: Option<usize>,
+    order: Order,
     batch: usize,
     limit: Option<u64>,
     publish_every: u64,
@@ -38,30 +39,34 @@ fn settings() -> impl Strategy<Value = Setting> {
     ];
     let unused = prop_oneof![Just(Unused::Drop), (1..4_u32).prop_map(|max_attempts| Unused::Retry { max_attempts })];
     let granularity = prop_oneof![Just(Granularity::Sample), Just(Granularity::Group)];
+    let order = prop_oneof![Just(Order::Fifo), Just(Order::Freshest), Just(Order::Stalest)];
     (
         (1..40_u32, 1..6_usize, 1..4_u32, granularity),
-        (proptest::option::of(1..7_usize), 1..6_usize, proptest::option::of(0..4_u64)),
+        ((proptest::option::of(1..7_usize), order), 1..6_usize, proptest::option::of(0..4_u64)),
         (1..4_u64, mode, unused),
         (0..60_u64, 3..40_u64, any::<u64>()),
     )
-        .prop_map(|((rows, in_flight, samples, granularity), (capacity, batch, limit), publication, times)| {
-            let ((publish_every, mode, unused), (training, aborts, seed)) = (publication, times);
-            Setting {
-                rows,
-                in_flight,
-                samples,
-                granularity,
-                capacity,
-                batch,
-                limit,
-                publish_every,
-                mode,
-                unused,
-                training,
-                aborts,
-                seed,
-            }
-        })
+        .prop_map(
+            |((rows, in_flight, samples, granularity), ((capacity, order), batch, limit), publication, times)| {
+                let ((publish_every, mode, unused), (training, aborts, seed)) = (publication, times);
+                Setting {
+                    rows,
+                    in_flight,
+                    samples,
+                    granularity,
+                    capacity,
+                    order,
+                    batch,
+                    limit,
+                    publish_every,
+                    mode,
+                    unused,
+                    training,
+                    aborts,
+                    seed,
+                }
+            },
+        )
 }
 
 fn engine(setting: &Setting) -> Sim {
@@ -90,7 +95,7 @@ async fn run(setting: &Setting) -> Vec<Event> {
         .log(run)
         .boxed();
     let groups = match setting.capacity {
-        Some(capacity) => groups.buffer(Capacity::groups(capacity)).boxed(),
+        Some(capacity) => groups.buffer(Capacity::groups(capacity)).order(setting.order).boxed(),
         None => groups,
     };
     let groups = match setting.limit {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, Past, Run, SampleSummary, Seq, Version,
+    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, Order, Past, Run, SampleSummary, Seq, Version,
 };
 use anabranch_stream::tokio_timer;
 
@@ -90,7 +90,8 @@ pub const fn ms(millis: u64) -> Duration {
 }
 
 /// What every log of an unbroken session must satisfy, whatever the pipeline: conservation, one settlement a lease, batch
-/// size, gaps within the limit against the last publication, FIFO by admission, and gaps as the spans say.
+/// size, gaps within the limit against the last publication, the buffer's order, and gaps as the spans say; and what else
+/// `verify` finds.
 pub struct Laws {
     pub batch: usize,
     pub limit: Option<u64>,
@@ -99,6 +100,9 @@ pub struct Laws {
 
 impl Laws {
     pub fn check(&self, events: &[Event]) {
+        let report = anabranch_replay::verify(events);
+        assert!(report.is_clean(), "{report}");
+        assert!(self.buffered || report.limits.order.is_none());
         let mut leased: BTreeSet<GroupId> = BTreeSet::new();
         let mut settled: BTreeSet<GroupId> = BTreeSet::new();
         let mut oldest: BTreeMap<GroupId, u64> = BTreeMap::new();
@@ -135,7 +139,7 @@ impl Laws {
                         let gap = version.0 - oldest[&group.id];
                         assert_eq!(group.gap, Some(gap), "{}'s gap", group.id);
                         assert!(self.limit.is_none_or(|limit| gap <= limit), "{} has gap {gap}", group.id);
-                        if self.buffered {
+                        if report.limits.order == Some(Order::Fifo) {
                             let seq = admitted[&group.id];
                             assert!(seq > last_left, "{} left out of turn", group.id);
                             last_left = seq;
