@@ -4,7 +4,7 @@ use anabranch_core::{
     EventKind, Fields, Group, GroupId, InFlightMode, Prompt, Reason, Run, Sample, SampleTimes, Sampling, SpanVersion,
     Spans, Status, Then, Unused, Value, Version,
 };
-use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
+use anabranch_engine::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -260,35 +260,6 @@ async fn a_retry_is_the_pristine_prompt_and_goes_before_fresh_ones() {
     assert_eq!(groups[1].samples[0].response().len(), 2);
     let leased = recorded.ids(|kind| if let EventKind::Leased { id, .. } = kind { Some(id) } else { None });
     assert_eq!(leased, ["d/0/0#0", "d/0/1#0", "d/0/1#1", "d/0/2#0", "d/0/3#0"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn spans_follow_publications_in_every_mode() {
-    // One request of seven tokens, one every 10 ms; v1 is installed after three of them.
-    let cases = [
-        (InFlightMode::Retract, vec![(3, 0, false), (7, 1, false)], Status::Completed),
-        (InFlightMode::InPlace, vec![(3, 0, false), (7, 1, true)], Status::Completed),
-        (InFlightMode::Drain, vec![(7, 0, false)], Status::Completed),
-        (InFlightMode::Abort, vec![(3, 0, false)], Status::Aborted),
-    ];
-    for chunking in [Chunking::Publication, Chunking::Token] {
-        for (mode, expected, status) in &cases {
-            let (recorded, engine) = (Recorded::new(), Sim::fixed(7, ms(10)).chunking(chunking));
-            published(&recorded.run, &engine, 1).await;
-            let group = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1));
-            let (mut groups, run) = (Box::pin(group), recorded.run.clone());
-            let publication = async {
-                sleep(ms(35)).await;
-                publish(&run, &engine, 1, anabranch_core::Digest::default(), *mode).await.unwrap();
-            };
-            let (group, ()) = futures::join!(groups.next(), publication);
-            let sample = group.unwrap().unwrap().samples.remove(0);
-            let spans: Vec<_> =
-                sample.spans.iter().map(|s| (s.end, s.version.lowest().unwrap().0, s.kv_carried)).collect();
-            assert_eq!((&spans, sample.status), (expected, *status), "{mode:?} {chunking:?}");
-            assert_eq!(sample.logprobs.len() as u32, sample.generated());
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
