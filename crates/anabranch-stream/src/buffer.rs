@@ -19,6 +19,8 @@ mod feeder;
 #[cfg(test)]
 mod interleavings;
 mod item;
+#[cfg(test)]
+mod model;
 mod queue;
 mod sync;
 

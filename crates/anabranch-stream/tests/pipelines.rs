@@ -5,7 +5,7 @@ use anabranch_core::{
     Spans, Status, Then, Unused, Value, Version,
 };
 use anabranch_engine::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, publish};
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
@@ -282,6 +282,37 @@ async fn capacity_one_and_publications_do_not_deadlock() {
         let steps: Result<Vec<_>, _> = tokio::time::timeout(ms(1_000_000), steps.try_collect()).await.expect("it ends");
         assert!(steps.unwrap().len() > 5, "{mode:?}");
         Laws { batch: 2, limit: Some(1), buffered: true }.check(&recorded.events());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
+    for (order, capacity) in [(Order::Fifo, 1), (Order::Fifo, 5), (Order::Freshest, 5), (Order::Stalest, 5)] {
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+        let run = &recorded.run;
+        published(run, &engine, 1).await;
+        // As many prompts as fit into the buffer, and two: a batch can be filled by retries alone.
+        let source = run.prompts(dataset(capacity + 2)).unused(Unused::Retry { max_attempts: 4 });
+        let groups = source.generate(&engine, InFlight::groups(2), Samples(1)).granularity(Granularity::Group);
+        let groups = groups.log(run).buffer(Capacity::groups(capacity as usize)).order(order);
+        let mut batches = groups.fresh(MaxStaleness(0)).batch(3);
+        // Polled once, the buffer's task fills it; then everything it holds goes stale, twice over.
+        assert!(batches.next().now_or_never().is_none());
+        for round in 1..=2 {
+            sleep(ms(1000)).await;
+            assert_eq!(run.stats().buffered, capacity as usize, "{order}");
+            published(run, &engine, 1).await;
+            if round == 1 {
+                continue;
+            }
+            let batch = tokio::time::timeout(ms(10_000), batches.next()).await.expect("no deadlock").unwrap().unwrap();
+            assert_eq!((batch.groups.len(), batch.gap_max), (3, Some(0)), "{order} {capacity}");
+        }
+        let (stale, retried) = (run.stats().excluded["stale"], run.stats().retried);
+        assert!(stale >= u64::from(capacity) && retried == stale, "{stale} stale, {retried} retried");
+        // Nothing but the two versions it slept through was in the way: the rest is trained on as well.
+        let rest = tokio::time::timeout(ms(10_000), batches.by_ref().count()).await.expect("no deadlock");
+        assert_eq!(rest, (capacity as usize + 2) / 3 - 1, "{order} {capacity}");
     }
 }
 
