@@ -92,7 +92,28 @@ impl<S> Buffer<S> {
     }
 
     /// Which group leaves next. The default is [`Order::Fifo`]. With another a group can wait for ever while better ones
-    /// keep coming: under a limit on staleness that is a group that goes stale.
+    /// keep coming: under a limit on staleness that is a group that goes stale. The cost of a group grows with the
+    /// logarithm of the capacity; with `Fifo` it does not grow.
+    ///
+    /// ```
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
+    /// # use anabranch_engine::Sim;
+    /// # use anabranch_stream::{Capacity, InFlight, Order, RolloutExt, Samples, publish};
+    /// # use futures::TryStreamExt;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
+    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # let rows = (0..9).map(|row| (vec![row], Fields::new())).collect();
+    /// let groups = run
+    ///     .prompts(Dataset::new("d", rows).expect("nine rows"))
+    ///     .generate(&engine, InFlight::groups(2), Samples(2))
+    ///     .buffer(Capacity::groups(4))
+    ///     .order(Order::Freshest);
+    /// assert_eq!(groups.try_collect::<Vec<_>>().await?.len(), 9);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn order(mut self, order: Order) -> Self {
         if let State::Idle(.., set) = &mut self.state {
             *set = order;

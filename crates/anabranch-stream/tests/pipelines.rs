@@ -287,6 +287,7 @@ async fn capacity_one_and_publications_do_not_deadlock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
+    const BATCH: u32 = 3;
     for (order, capacity) in [(Order::Fifo, 1), (Order::Fifo, 5), (Order::Freshest, 5), (Order::Stalest, 5)] {
         let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
         let run = &recorded.run;
@@ -295,7 +296,7 @@ async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
         let source = run.prompts(dataset(capacity + 2)).unused(Unused::Retry { max_attempts: 4 });
         let groups = source.generate(&engine, InFlight::groups(2), Samples(1)).granularity(Granularity::Group);
         let groups = groups.log(run).buffer(Capacity::groups(capacity as usize)).order(order);
-        let mut batches = groups.fresh(MaxStaleness(0)).batch(3);
+        let mut batches = groups.fresh(MaxStaleness(0)).batch(BATCH as usize);
         // Polled once, the buffer's task fills it; then everything it holds goes stale, twice over.
         assert!(batches.next().now_or_never().is_none());
         for round in 1..=2 {
@@ -306,13 +307,14 @@ async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
                 continue;
             }
             let batch = tokio::time::timeout(ms(10_000), batches.next()).await.expect("no deadlock").unwrap().unwrap();
-            assert_eq!((batch.groups.len(), batch.gap_max), (3, Some(0)), "{order} {capacity}");
+            assert_eq!((batch.groups.len() as u32, batch.gap_max), (BATCH, Some(0)), "{order} {capacity}");
         }
         let (stale, retried) = (run.stats().excluded["stale"], run.stats().retried);
         assert!(stale >= u64::from(capacity) && retried == stale, "{stale} stale, {retried} retried");
         // Nothing but the two versions it slept through was in the way: the rest is trained on as well.
         let rest = tokio::time::timeout(ms(10_000), batches.by_ref().count()).await.expect("no deadlock");
-        assert_eq!(rest, (capacity as usize + 2) / 3 - 1, "{order} {capacity}");
+        let whole_batches = (capacity + 2) / BATCH;
+        assert_eq!(rest as u32, whole_batches - 1, "{order} {capacity}");
     }
 }
 

@@ -73,12 +73,21 @@ struct Model {
     left: Vec<u64>,
     closed: bool,
     failed: bool,
-    /// Who waits to be woken.
-    consumer: bool,
-    feeder: bool,
-    /// How often each was woken.
-    consumer_woken: usize,
-    feeder_woken: usize,
+    consumer: Sleeper,
+    feeder: Sleeper,
+}
+
+/// Whether it waits to be woken, and how often it was.
+#[derive(Default)]
+struct Sleeper {
+    waits: bool,
+    woken: usize,
+}
+
+impl Sleeper {
+    fn wake(&mut self) {
+        self.woken += usize::from(std::mem::take(&mut self.waits));
+    }
 }
 
 impl Model {
@@ -101,14 +110,6 @@ impl Model {
         }
         (due < self.inside.len()).then(|| self.inside.remove(due))
     }
-
-    fn wake_consumer(&mut self) {
-        self.consumer_woken += usize::from(std::mem::take(&mut self.consumer));
-    }
-
-    fn wake_feeder(&mut self) {
-        self.feeder_woken += usize::from(std::mem::take(&mut self.feeder));
-    }
 }
 
 fn check(groups: usize, bytes: Option<u64>, order: Order, actions: &[Action]) -> Result<(), TestCaseError> {
@@ -123,7 +124,7 @@ fn check(groups: usize, bytes: Option<u64>, order: Order, actions: &[Action]) ->
                 let item = Fake { number, bytes: size, version };
                 let room = model.has_room(item, groups, bytes);
                 prop_assert_eq!(queue.has_room(&item, &feeder_waker), room);
-                model.feeder |= !room;
+                model.feeder.waits |= !room;
                 if room {
                     // With one more inside than the groups allow, this one could not have come: the departure that
                     // made the difference.
@@ -133,7 +134,7 @@ fn check(groups: usize, bytes: Option<u64>, order: Order, actions: &[Action]) ->
                     prop_assert_eq!(queue.room_made(), made);
                     queue.push(item);
                     model.inside.push(item);
-                    model.wake_consumer();
+                    model.consumer.wake();
                 }
             }
             Action::Pop => {
@@ -144,27 +145,27 @@ fn check(groups: usize, bytes: Option<u64>, order: Order, actions: &[Action]) ->
                     let Poll::Ready(Some(Ok(item))) = popped else { return Err(TestCaseError::fail("none left")) };
                     prop_assert_eq!(item, due);
                     model.left.push(due.number);
-                    model.wake_feeder();
+                    model.feeder.wake();
                 } else if model.closed {
                     prop_assert!(matches!(popped, Poll::Ready(None)));
                 } else {
                     prop_assert!(popped.is_pending());
-                    model.consumer = true;
+                    model.consumer.waits = true;
                 }
             }
             Action::Close => {
                 queue.close();
                 model.closed = true;
-                model.wake_consumer();
+                model.consumer.wake();
             }
             Action::Fail => {
                 queue.fail(Error::Task("gone".to_owned()));
                 (model.closed, model.failed) = (true, true);
-                model.wake_consumer();
+                model.consumer.wake();
             }
         }
         let woken = (consumer.0.load(Relaxed), feeder.0.load(Relaxed));
-        prop_assert_eq!(woken, (model.consumer_woken, model.feeder_woken), "who waits is woken, once");
+        prop_assert_eq!(woken, (model.consumer.woken, model.feeder.woken), "who waits is woken, once");
     }
     Ok(())
 }
