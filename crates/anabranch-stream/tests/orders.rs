@@ -1,46 +1,14 @@
 //! Which group a buffer gives next.
 
-use anabranch_core::{
-    Context, EventKind, Fields, Group, GroupId, OldestVersion, Prompt, Run, Sample, SampleTimes, SpanVersion, Spans,
-    Status, Value, Version,
-};
+use anabranch_core::{EventKind, Group, InFlightMode, OldestVersion, Run, SpanVersion, Value, Version};
 use anabranch_engine::Sim;
 use anabranch_stream::{Capacity, MaxStaleness, Order, RolloutExt, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
 
-use common::{Recorded, ms};
+use common::{Recorded, adopted, ms};
 
 mod common;
-
-/// A complete group whose spans have these versions, adopted by the run.
-fn adopted(run: &Run, row: u64, versions: &[SpanVersion]) -> Group {
-    let id: GroupId = format!("made/0/{row}").parse().unwrap();
-    let mut spans = Spans::new();
-    versions.iter().for_each(|&version| spans.push(2, version, false));
-    let generated = spans.tokens() as usize;
-    let sample = Sample {
-        tokens: vec![1; generated + 1],
-        prompt_len: 1,
-        loss_mask: vec![true; generated],
-        logprobs: vec![-0.5; generated],
-        truncated_logprobs: None,
-        spans: spans.into_vec(),
-        reward: Some(1.0),
-        status: Status::Completed,
-        cause: None,
-        times: SampleTimes::default(),
-    };
-    let prompt = Prompt { id: id.prompt.clone(), tokens: vec![1], fields: Fields::new() };
-    run.adopt(Group {
-        id,
-        prompt,
-        expected: 1,
-        samples: vec![sample],
-        extra: Fields::new(),
-        context: Context::default(),
-    })
-}
 
 fn exact(version: u64) -> SpanVersion {
     SpanVersion::Exact(Version(version))
@@ -49,7 +17,7 @@ fn exact(version: u64) -> SpanVersion {
 async fn published(run: &Run, versions: u64) {
     let engine = Sim::fixed(1, ms(1));
     for version in 0..versions {
-        publish(run, &engine, version, anabranch_core::Digest::default(), Default::default()).await.unwrap();
+        publish(run, &engine, version, anabranch_core::Digest::default(), InFlightMode::Retract).await.unwrap();
     }
 }
 

@@ -1,8 +1,7 @@
 //! What single operators promise, on a scripted engine in virtual time.
 
 use anabranch_core::{
-    EventKind, Fields, Group, GroupId, InFlightMode, Prompt, Reason, Run, Sample, SampleTimes, Sampling, SpanVersion,
-    Spans, Status, Then, Unused, Value, Version,
+    EventKind, Group, InFlightMode, Reason, Run, Sampling, SpanVersion, Status, Then, Unused, Value, Version,
 };
 use anabranch_engine::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, publish};
@@ -23,24 +22,7 @@ async fn published(run: &Run, engine: &Sim, versions: u64) {
 
 /// A complete group made wholly by `version`, adopted by the run.
 fn adopted(run: &Run, row: u64, version: u64) -> Group {
-    let id: GroupId = format!("made/0/{row}").parse().unwrap();
-    let mut spans = Spans::new();
-    spans.push(2, SpanVersion::Exact(Version(version)), false);
-    let sample = Sample {
-        tokens: vec![1, 2, 3],
-        prompt_len: 1,
-        loss_mask: vec![true; 2],
-        logprobs: vec![-0.5; 2],
-        truncated_logprobs: None,
-        spans: spans.into_vec(),
-        reward: Some(1.0),
-        status: Status::Completed,
-        cause: None,
-        times: SampleTimes::default(),
-    };
-    let prompt = Prompt { id: id.prompt.clone(), tokens: vec![1], fields: Fields::new() };
-    let context = anabranch_core::Context::default();
-    run.adopt(Group { id, prompt, expected: 1, samples: vec![sample], extra: Fields::new(), context })
+    common::adopted(run, row, &[SpanVersion::Exact(Version(version))])
 }
 
 fn names(groups: &[Group]) -> Vec<String> {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, Order, Past, Run, SampleSummary, Seq, Version,
+    Context, Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Past, Prompt, Run, Sample,
+    SampleSummary, SampleTimes, Seq, SpanVersion, Spans, Status, Version,
 };
 use anabranch_stream::tokio_timer;
 
@@ -83,6 +84,37 @@ impl Recorded {
 /// A dataset of `rows` one-token prompts, the token being the row.
 pub fn dataset(rows: u32) -> Dataset {
     Dataset::new("d", (0..rows).map(|row| (vec![row], Fields::new())).collect()).unwrap()
+}
+
+/// A complete group whose spans have these versions, adopted by the run.
+pub fn adopted(run: &Run, row: u64, versions: &[SpanVersion]) -> Group {
+    let id: GroupId = format!("made/0/{row}").parse().unwrap();
+    let mut spans = Spans::new();
+    for &version in versions {
+        spans.push(2, version, false);
+    }
+    let generated = spans.tokens() as usize;
+    let sample = Sample {
+        tokens: vec![1; generated + 1],
+        prompt_len: 1,
+        loss_mask: vec![true; generated],
+        logprobs: vec![-0.5; generated],
+        truncated_logprobs: None,
+        spans: spans.into_vec(),
+        reward: Some(1.0),
+        status: Status::Completed,
+        cause: None,
+        times: SampleTimes::default(),
+    };
+    let prompt = Prompt { id: id.prompt.clone(), tokens: vec![1], fields: Fields::new() };
+    run.adopt(Group {
+        id,
+        prompt,
+        expected: 1,
+        samples: vec![sample],
+        extra: Fields::new(),
+        context: Context::default(),
+    })
 }
 
 pub const fn ms(millis: u64) -> Duration {
