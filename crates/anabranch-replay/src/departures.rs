@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anabranch_core::{Event, EventKind, GroupId, Order, Seq};
+use anabranch_core::{Event, EventKind, GroupId, OldestVersion, Order, Seq};
 
 use crate::Violation;
 use crate::configuration::Limits;
@@ -27,12 +27,12 @@ struct Entrance {
     session: u32,
     at: u64,
     admitted: Seq,
-    rank: u64,
+    oldest: Option<OldestVersion>,
 }
 
 impl Entrance {
-    fn turn(&self) -> Turn {
-        (self.rank, self.admitted)
+    fn turn(&self, order: Order) -> Turn {
+        (order.rank(self.oldest), self.admitted)
     }
 }
 
@@ -57,8 +57,8 @@ impl Departures {
         match &event.kind {
             EventKind::Admitted { id } => {
                 let Some(entry) = ledger.get(id).filter(|entry| entry.admitted.is_none()) else { return };
-                let rank = limits.order.unwrap_or_default().rank(entry.oldest);
-                let entered = Entrance { session: event.session, at: event.at, admitted: event.seq, rank };
+                let (session, at, admitted, oldest) = (event.session, event.at, event.seq, entry.oldest);
+                let entered = Entrance { session, at, admitted, oldest };
                 self.inside.insert(id.clone(), entered);
             }
             EventKind::BatchTaken { groups, .. } => {
@@ -153,21 +153,21 @@ fn ranked(
         let now = moment[0].dequeued;
         while let Some((entered, group, dequeued)) = entering.next_if(|(entered, ..)| entered.at < now) {
             let inside = if dequeued.is_some() { &mut leaving } else { &mut staying };
-            inside.insert(entered.turn(), group);
+            inside.insert(entered.turn(order), group);
         }
         let mut judge = |departure: &Departure, leaving: &Inside<'_>, staying: &Inside<'_>| {
             let due = [leaving.first_key_value(), staying.first_key_value()].into_iter().flatten().min();
-            let Some((_, &due)) = due.filter(|(turn, _)| **turn < departure.entered.turn()) else { return };
+            let Some((_, &due)) = due.filter(|(turn, _)| **turn < departure.entered.turn(order)) else { return };
             let (seq, group, due) = (departure.settled, departure.group.clone(), due.clone());
             violations.push(Violation::NotDue { seq, group, due, order });
         };
         // In which order several left at one moment is known of those in batches alone.
         let (taken, excluded): (Vec<_>, Vec<_>) = moment.iter().partition(|departure| departure.place.is_some());
         for departure in &excluded {
-            leaving.remove(&departure.entered.turn());
+            leaving.remove(&departure.entered.turn(order));
         }
         for departure in taken {
-            leaving.remove(&departure.entered.turn());
+            leaving.remove(&departure.entered.turn(order));
             judge(departure, &leaving, &staying);
         }
         for departure in excluded {

@@ -13,21 +13,25 @@ use sound::{position, positions, taken, violations};
 
 fn open(journal: &Arc<MemoryJournal>, past: Past, order: Order) -> Script {
     let clock = HandClock::default();
-    let run = Run::new("scripted", journal.clone(), past, clock.timer(), [].into(), false);
+    let run = Run::new("scripted", journal.clone(), past, clock.timer(), [].into(), true);
     Script::ordered(run, clock, order)
 }
 
 /// Two sessions, the first ended by a kill with groups in the buffer.
 fn log(order: Order) -> Vec<Event> {
+    sessions(order, order)
+}
+
+fn sessions(first: Order, second: Order) -> Vec<Event> {
     let journal = Arc::new(MemoryJournal::new());
-    let mut script = open(&journal, Past::default(), order);
+    let mut script = open(&journal, Past::default(), first);
     script.publish();
     script.play(40);
     script.fill();
     drop(script);
     let past = resume(journal.events()).unwrap();
     let (version, step, weights) = past.published.unwrap();
-    let mut script = open(&journal, past, order);
+    let mut script = open(&journal, past, second);
     script.reinstall(version, step, weights);
     script.play(30);
     script.run.finish();
@@ -59,6 +63,15 @@ fn each_order_is_sound_by_its_own_rule_and_by_no_other() {
         }
         let report = verify(&said("by the moon", &log));
         assert!(report.is_clean() && report.limits.order.is_none(), "an order from elsewhere is not judged: {report}");
+    }
+}
+
+#[test]
+fn an_order_that_changes_between_sessions_is_judged_in_each_by_its_own() {
+    let orders = [Order::Fifo, Order::Freshest, Order::Stalest];
+    for (first, second) in orders.into_iter().flat_map(|first| orders.map(|second| (first, second))) {
+        let report = verify(&sessions(first, second));
+        assert!(report.is_clean(), "{first}, then {second}: {report}");
     }
 }
 

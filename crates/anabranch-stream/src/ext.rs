@@ -14,7 +14,8 @@ use crate::{
 /// The combinators of a rollout pipeline, on any stream whose items are `Result<_, Error>`.
 ///
 /// Each method stands for one concept; the order in which they are written is the order in which a group passes them.
-/// After the first error a stream ends, and whatever it ran stops; so it does when it is dropped.
+/// After the first error a stream ends, and whatever it ran stops; so it does when it is dropped. However much is ready at
+/// once, operators keep to the budget of the tokio task that polls them and then let other tasks have their turns.
 pub trait RolloutExt: Stream {
     /// Generates a group of `samples` samples for each lease, on `engine`, with at most `in_flight` groups at once.
     /// Groups come out in the order they complete.
