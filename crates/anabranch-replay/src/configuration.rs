@@ -1,6 +1,6 @@
 //! What the operators of a pipeline said of themselves, as far as laws depend on it.
 
-use anabranch_core::{Event, EventKind, Fields, Value};
+use anabranch_core::{Event, EventKind, Fields, Order, Value};
 use serde::Serialize;
 
 /// The limits in force at some place of the log. Absent: not configured, or not limited.
@@ -14,8 +14,8 @@ pub struct Limits {
     pub partial: bool,
     /// Groups that the buffer holds.
     pub capacity: Option<u64>,
-    /// Whether the buffer has another order than first in, first out.
-    pub reordered: bool,
+    /// In which order they leave it; absent also for one that this version does not know, which nothing is judged by.
+    pub order: Option<Order>,
     /// Leases of a prompt, the first among them.
     pub max_attempts: Option<u32>,
     /// Whether leases come from a source that retries.
@@ -37,7 +37,7 @@ impl Limits {
             }
             "buffer" => {
                 self.capacity = count(settings, "groups");
-                self.reordered = settings.get("order").and_then(Value::as_text).is_some_and(|order| order != "fifo");
+                self.order = settings.get("order").and_then(Value::as_text).map_or(Some(Order::Fifo), Order::named);
             }
             "fresh" => self.max_staleness = count(settings, "max_staleness"),
             "batch" => {

@@ -3,6 +3,7 @@
 mod audit;
 mod audit_table;
 mod configuration;
+mod departures;
 mod history;
 mod installed;
 mod ledger;

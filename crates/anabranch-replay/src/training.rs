@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use anabranch_core::{Batch, Digest, Event, EventKind, GroupId, Reason, Seq, TakenGroup, TrainingStep, Version};
+use anabranch_core::{Batch, Digest, Event, EventKind, GroupId, Order, Reason, Seq, TakenGroup, TrainingStep, Version};
 
 use crate::Violation;
 use crate::configuration::Limits;
@@ -48,7 +48,7 @@ impl Training {
                 if recomputed != *digest {
                     violations.push(Violation::BatchDigest { seq, step: *step, recorded: *digest, recomputed });
                 }
-                if !limits.reordered {
+                if limits.order == Some(Order::Fifo) {
                     self.first_in_first_out(seq, groups, ledger, violations);
                 }
             }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use anabranch_core::{Event, EventKind, GroupId, Seq};
+use anabranch_core::Event;
 use serde::Serialize;
 
 use crate::Violation;
 use crate::configuration::Limits;
+use crate::departures::Departures;
 use crate::installed::Installed;
 use crate::ledger::{Balance, Ledger};
 use crate::order::{Retries, Sequence};
@@ -83,9 +84,7 @@ impl Verifier {
         self.sequence.apply(event, &self.ledger, violations);
         self.retries.apply(event, &self.limits, &self.ledger, violations);
         self.training.apply(event, &self.limits, &self.ledger, &self.installed, violations);
-        if !self.limits.reordered {
-            self.departures.apply(event, &self.ledger);
-        }
+        self.departures.apply(event, &self.limits, &self.ledger, violations);
         self.installed.apply(event, violations);
         self.ledger.apply(event, violations);
         self.report.events += 1;
@@ -105,45 +104,4 @@ pub fn verify<'a>(events: impl IntoIterator<Item = &'a Event>) -> Report {
     let mut verifier = Verifier::new();
     events.into_iter().for_each(|event| verifier.push(event));
     verifier.finish()
-}
-
-/// When groups left the buffer: with first in, first out, never before one that was admitted earlier.
-#[derive(Debug, Default)]
-struct Departures(Vec<Departure>);
-
-#[derive(Debug)]
-struct Departure {
-    session: u32,
-    admitted: Seq,
-    dequeued: u64,
-    settled: Seq,
-    group: GroupId,
-}
-
-impl Departures {
-    fn apply(&mut self, event: &Event, ledger: &Ledger) {
-        let mut note = |group: &GroupId, dequeued: Option<u64>| {
-            let admitted = ledger.get(group).filter(|entry| entry.settled.is_none()).and_then(|entry| entry.admitted);
-            if let (Some(admitted), Some(dequeued)) = (admitted, dequeued) {
-                let (session, settled, group) = (event.session, event.seq, group.clone());
-                self.0.push(Departure { session, admitted, dequeued, settled, group });
-            }
-        };
-        match &event.kind {
-            EventKind::BatchTaken { groups, .. } => groups.iter().for_each(|group| note(&group.id, group.dequeued)),
-            EventKind::Excluded { id, dequeued, .. } => note(id, *dequeued),
-            _ => {}
-        }
-    }
-
-    fn check(&mut self, violations: &mut Vec<Violation>) {
-        self.0.sort_by_key(|departure| (departure.session, departure.admitted));
-        for pair in self.0.windows(2) {
-            let [earlier, later] = pair else { continue };
-            if earlier.session == later.session && later.dequeued < earlier.dequeued {
-                let (seq, group, overtaken) = (later.settled, later.group.clone(), earlier.group.clone());
-                violations.push(Violation::Overtook { seq, group, overtaken });
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! What a log can have wrong, each fault with the event and the group it is about.
 
-use anabranch_core::{Cause, Digest, GroupId, Seq, TrainingStep, Version};
+use anabranch_core::{Cause, Digest, GroupId, Order, Seq, TrainingStep, Version};
 use serde::Serialize;
 
 /// A rule of the contract that a log breaks. Prints as a sentence.
@@ -99,6 +99,12 @@ pub enum Violation {
     PassedOver { seq: Seq, group: GroupId, admitted: Seq, taken: GroupId },
     #[error("{seq}: {group} left the buffer before {overtaken}, which was admitted earlier")]
     Overtook { seq: Seq, group: GroupId, overtaken: GroupId },
+    #[error("{seq}: {group} stands in the batch after {after}, which left the buffer later")]
+    DequeuedEarlier { seq: Seq, group: GroupId, after: GroupId },
+    #[error("{seq}: {group} left the buffer before {admitted} admitted it")]
+    DequeuedUnadmitted { seq: Seq, group: GroupId, admitted: Seq },
+    #[error("{seq}: {group} left the buffer when {due} was due, which was in it: its order is {order}")]
+    NotDue { seq: Seq, group: GroupId, due: GroupId, order: Order },
 
     // Steps.
     #[error("{seq}: step {step} is made without a batch taken for it before")]

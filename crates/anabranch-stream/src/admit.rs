@@ -1,4 +1,4 @@
-//! User filters at the entry.
+//! Filters at the entry: what the user writes, or what [`filters`](crate::filters) ships.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,21 +14,38 @@ use crate::score::is_restored;
 use crate::upstream::Upstream;
 
 pin_project! {
-    /// Stream for [`admit`](crate::RolloutExt::admit).
+    /// Stream for [`admit`](crate::RolloutExt::admit) and [`reject`](crate::RolloutExt::reject).
     #[must_use = "streams do nothing unless polled"]
     pub struct Admit<S, F> {
         #[pin]
         input: Upstream<S>,
         name: String,
         filter: F,
+        kind: Kind,
         configured: bool,
     }
 }
 
+/// What a filter says by `true`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Admit,
+    Reject,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Reject => "reject",
+        }
+    }
+}
+
 impl<S, F> Admit<S, F> {
-    pub(crate) fn new(input: S, name: String, filter: F) -> Self {
+    pub(crate) fn new(input: S, kind: Kind, name: String, filter: F) -> Self {
         assert!(!name.is_empty(), "name: a filter needs one, its exclusions are counted under it");
-        Self { input: Upstream::new(input), name, filter, configured: false }
+        Self { input: Upstream::new(input), name, filter, kind, configured: false }
     }
 }
 
@@ -39,22 +56,27 @@ impl<S: fmt::Debug, F> fmt::Debug for Admit<S, F> {
 }
 
 /// The group if it passes; nothing if it was excluded.
-fn admitted(group: Group, name: &str, filter: &mut impl FnMut(&Group) -> bool) -> Result<Option<Group>, Error> {
+fn admitted(
+    group: Group,
+    kind: Kind,
+    name: &str,
+    filter: &mut impl FnMut(&Group) -> bool,
+) -> Result<Option<Group>, Error> {
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
     // Filters judged a restored group before it was logged, unless the log stands before this one.
     if is_restored(&group) && (!group.context.logged || group.context.admitted.is_some()) {
         return Ok(Some(group));
     }
     match caught(|| filter(&group)) {
-        Ok(true) => Ok(Some(group)),
-        Ok(false) => {
+        Ok(verdict) if verdict == (kind == Kind::Admit) => Ok(Some(group)),
+        Ok(_) => {
             let enablers = group.context.completed.map(|stamp| (Cause::Completed, stamp));
             group.exclude(Reason::Filtered { name: name.to_owned() }, enablers.into_iter().collect());
             Ok(None)
         }
         Err(message) => {
             group.complete();
-            Err(handler_error(format!("admit(\"{name}\")"), &group.id, message))
+            Err(handler_error(format!("{}(\"{name}\")", kind.name()), &group.id, message))
         }
     }
 }
@@ -75,12 +97,12 @@ where
             };
             let configured = run_of(&mut group).and_then(|run| {
                 let met = std::mem::replace(this.configured, true);
-                if met { Ok(()) } else { run.configure(&format!("admit/{}", this.name), Fields::new()) }
+                if met { Ok(()) } else { run.configure(&format!("{}/{}", this.kind.name(), this.name), Fields::new()) }
             });
             if let Err(error) = configured {
                 return this.input.fail(error);
             }
-            match admitted(group, this.name, this.filter) {
+            match admitted(group, *this.kind, this.name, this.filter) {
                 Ok(Some(group)) => return Poll::Ready(Some(Ok(group))),
                 Ok(None) => {}
                 Err(error) => return this.input.fail(error),

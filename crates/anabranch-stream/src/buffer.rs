@@ -5,19 +5,24 @@ use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use anabranch_core::{Error, Group};
+use anabranch_core::{Error, Group, Order};
 use futures::{FutureExt, Stream};
-use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 
 use self::feeder::Feeder;
 use self::queue::Queue;
+use self::sync::{JoinHandle, Mutex, panic_of, spawn};
 use crate::Capacity;
 
 mod feeder;
+#[cfg(test)]
+mod interleavings;
+mod item;
+#[cfg(test)]
+mod model;
 mod queue;
+mod sync;
 
 /// Stream for [`buffer`](crate::RolloutExt::buffer).
 #[must_use = "streams do nothing unless polled"]
@@ -27,8 +32,8 @@ pub struct Buffer<S> {
 
 enum State<S> {
     /// Not polled yet.
-    Idle(Box<S>, Capacity),
-    Running(Arc<Mutex<Queue>>, FeederTask<S>),
+    Idle(Box<S>, Capacity, Order),
+    Running(Arc<Mutex<Queue<Group>>>, FeederTask<S>),
     Ended,
 }
 
@@ -52,7 +57,7 @@ impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> FeederTask<S> {
             }
             done
         });
-        Self { feeder, handle: Some(tokio::spawn(task)) }
+        Self { feeder, handle: Some(spawn(task)) }
     }
 }
 
@@ -62,7 +67,7 @@ impl<S> FeederTask<S> {
         let Some(handle) = &mut self.handle else { return Ok(()) };
         let Poll::Ready(ended) = handle.poll_unpin(cx) else { return Ok(()) };
         self.handle = None;
-        match ended.map_err(tokio::task::JoinError::try_into_panic) {
+        match ended.map_err(panic_of) {
             Ok(()) => Ok(()),
             Err(Ok(panic)) => resume_unwind(panic),
             Err(Err(cancelled)) => Err(Error::Task(format!("the feeder of .buffer: {cancelled}"))),
@@ -83,7 +88,37 @@ impl<S> Drop for FeederTask<S> {
 
 impl<S> Buffer<S> {
     pub(crate) fn new(input: S, capacity: Capacity) -> Self {
-        Self { state: State::Idle(Box::new(input), capacity) }
+        Self { state: State::Idle(Box::new(input), capacity, Order::default()) }
+    }
+
+    /// Which group leaves next. The default is [`Order::Fifo`]. With another a group can wait for ever while better ones
+    /// keep coming: under a limit on staleness that is a group that goes stale. The cost of a group grows with the
+    /// logarithm of the capacity; with `Fifo` it does not grow.
+    ///
+    /// ```
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
+    /// # use anabranch_engine::Sim;
+    /// # use anabranch_stream::{Capacity, InFlight, Order, RolloutExt, Samples, publish};
+    /// # use futures::TryStreamExt;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
+    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # let rows = (0..9).map(|row| (vec![row], Fields::new())).collect();
+    /// let groups = run
+    ///     .prompts(Dataset::new("d", rows).expect("nine rows"))
+    ///     .generate(&engine, InFlight::groups(2), Samples(2))
+    ///     .buffer(Capacity::groups(4))
+    ///     .order(Order::Freshest);
+    /// assert_eq!(groups.try_collect::<Vec<_>>().await?.len(), 9);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn order(mut self, order: Order) -> Self {
+        if let State::Idle(.., set) = &mut self.state {
+            *set = order;
+        }
+        self
     }
 }
 
@@ -95,23 +130,22 @@ impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> Stream for Buffer<
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Whatever goes wrong below, a panic included, the stream has then ended.
         let (queue, mut task) = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Idle(input, capacity) => {
-                let queue = Arc::new(Mutex::new(Queue::new(capacity)));
-                let task = FeederTask::spawn(Feeder::new(*input, capacity, queue.clone()));
+            State::Idle(input, capacity, order) => {
+                let queue = Arc::new(Mutex::new(Queue::new(capacity, order)));
+                let task = FeederTask::spawn(Feeder::new(*input, (capacity, order), queue.clone()));
                 (queue, task)
             }
             State::Running(queue, task) => (queue, task),
             State::Ended => return Poll::Ready(None),
         };
-        let failure = queue.lock().take_failure();
-        if let Some(error) = failure.or(task.poll(cx).err()) {
+        if let Err(error) = task.poll(cx) {
             return Poll::Ready(Some(Err(error)));
         }
         let popped = queue.lock().poll_pop(cx);
-        if !matches!(popped, Poll::Ready(None)) {
+        if matches!(popped, Poll::Pending | Poll::Ready(Some(Ok(_)))) {
             self.state = State::Running(queue, task);
         }
-        Poll::Ready(ready!(popped).map(Ok))
+        popped
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anabranch_core::{Batch, Engine, Error, Group, Learner, Lease, Prompt, Restored, Run};
 use futures::{FutureExt, Stream};
 
+use crate::admit::Kind;
 use crate::generate::Drive;
 use crate::{
     Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Pace, Response,
@@ -15,7 +16,8 @@ use crate::{
 /// The combinators of a rollout pipeline, on any stream whose items are `Result<_, Error>`.
 ///
 /// Each method stands for one concept; the order in which they are written is the order in which a group passes them.
-/// After the first error a stream ends, and whatever it ran stops; so it does when it is dropped.
+/// After the first error a stream ends, and whatever it ran stops; so it does when it is dropped. However much is ready at
+/// once, operators keep to the budget of the tokio task that polls them and then let other tasks have their turns.
 pub trait RolloutExt: Stream {
     /// Generates a group of `samples` samples for each lease, on `engine`, with at most `in_flight` groups at once.
     /// Groups come out in the order they complete.
@@ -344,7 +346,53 @@ pub trait RolloutExt: Stream {
         Self: Stream<Item = Result<Group, Error>> + Sized,
         F: FnMut(&Group) -> bool,
     {
-        Admit::new(self, name.into(), filter)
+        Admit::new(self, Kind::Admit, name.into(), filter)
+    }
+
+    /// Excludes, as [`Reason::Filtered`](anabranch_core::Reason::Filtered) under `name`, each group for which `predicate`
+    /// is true; otherwise the same as [`admit`](Self::admit). [`filters`](crate::filters) has the usual predicates.
+    /// Filters judge in the order written, and the first to refuse a group names its exclusion.
+    ///
+    /// # Back-pressure
+    /// Holds no group.
+    ///
+    /// # Cancel safety
+    /// Dropping a pending `next()` loses nothing.
+    ///
+    /// # Errors
+    /// As those of [`admit`](Self::admit).
+    ///
+    /// # Panics
+    /// Where `name` is empty.
+    ///
+    /// ```
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
+    /// # use anabranch_engine::Sim;
+    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, filters, publish};
+    /// # use futures::TryStreamExt;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
+    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("one row");
+    /// let groups: Vec<_> = run
+    ///     .prompts(dataset)
+    ///     .generate(&engine, InFlight::groups(1), Samples(2))
+    ///     .score(|_| 1.0)
+    ///     .reject("overlong", filters::overlong(100))
+    ///     .reject("zero_spread", filters::zero_spread)
+    ///     .try_collect()
+    ///     .await?;
+    /// assert!(groups.is_empty(), "both samples have the same reward");
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn reject<F>(self, name: impl Into<String>, predicate: F) -> Admit<Self, F>
+    where
+        Self: Stream<Item = Result<Group, Error>> + Sized,
+        F: FnMut(&Group) -> bool,
+    {
+        Admit::new(self, Kind::Reject, name.into(), predicate)
     }
 
     /// Writes each group into the log of `run` with its payload, and passes it on when that is durable as the log's mode
@@ -389,7 +437,8 @@ pub trait RolloutExt: Stream {
     }
 
     /// The point where generation runs ahead of training: completed groups wait here, first in first out by admission,
-    /// which is completion order. Everything before it runs in a task of its own from the first poll on.
+    /// which is completion order, unless another [`order`](Buffer::order) is chosen. Everything before it runs in a task of
+    /// its own from the first poll on.
     ///
     /// **Without it the same chain is synchronous**: nothing is in flight when a batch is yielded, and every gap is 0.
     ///

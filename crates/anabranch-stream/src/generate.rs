@@ -26,7 +26,7 @@ use self::settings::Settings;
 use self::slots::Slots;
 use self::watch::Watchdog;
 use crate::entry::at;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, in_turn};
 use crate::{Granularity, InFlight, Samples};
 
 mod drive;
@@ -291,7 +291,7 @@ where
                 }
             }
             state.watch(cx);
-            match state.running.poll_next_unpin(cx) {
+            match in_turn(cx, |cx| state.running.poll_next_unpin(cx)) {
                 Poll::Ready(Some(outcome)) => match state.absorb(outcome) {
                     Ok(None) => {}
                     Ok(Some(group)) => return Poll::Ready(Some(Ok(at(group, Stage::Upstream)))),

@@ -49,6 +49,7 @@ mod bounds;
 mod buffer;
 mod entry;
 mod ext;
+pub mod filters;
 mod fresh;
 mod generate;
 mod log;
@@ -64,6 +65,7 @@ mod train;
 mod upstream;
 
 pub use admit::Admit;
+pub use anabranch_core::Order;
 pub use batch::Batches;
 pub use bounds::{Capacity, Granularity, InFlight, MaxStaleness, Samples};
 pub use buffer::Buffer;

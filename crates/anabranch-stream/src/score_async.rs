@@ -18,7 +18,7 @@ use crate::OwnedResponse;
 use crate::entry::at;
 use crate::panics::{caught, handler_error, message};
 use crate::score::{abort_unscored, is_restored, refuse_logged};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, in_turn};
 
 /// Groups that may be scored at once; beyond that upstream waits too.
 const MAX_SCORING: usize = 1024;
@@ -247,7 +247,7 @@ where
             let done = match took {
                 Some(Ok(None)) => continue,
                 Some(done) => done,
-                None => match calls.running.poll_next_unpin(cx) {
+                None => match in_turn(cx, |cx| calls.running.poll_next_unpin(cx)) {
                     Poll::Ready(Some((call, result))) => calls.absorb(call, result),
                     Poll::Ready(None) if ended => return Poll::Ready(None),
                     Poll::Ready(None) | Poll::Pending => return Poll::Pending,

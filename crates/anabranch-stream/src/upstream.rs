@@ -6,10 +6,20 @@ use std::task::{Context, Poll, ready};
 use anabranch_core::Error;
 use futures::Stream;
 use pin_project_lite::pin_project;
+use tokio::task::coop;
+
+/// What `poll` gives, at a unit of the task's budget: when that is used up the task yields, so that however much is ready
+/// at once, other tasks get their turns.
+pub(crate) fn in_turn<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    let turn = ready!(coop::poll_proceed(cx));
+    let polled = ready!(poll(cx));
+    turn.made_progress();
+    Poll::Ready(polled)
+}
 
 pin_project! {
     /// The input of an operator: after its end or its first error it is dropped, which stops whatever it runs, and never
-    /// polled again.
+    /// polled again. Every item is taken [`in_turn`].
     #[derive(Debug)]
     pub(crate) struct Upstream<S> {
         #[pin]
@@ -45,7 +55,7 @@ impl<S: Stream<Item = Result<T, Error>>, T> Stream for Upstream<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut stream = self.project().stream;
         let Some(running) = stream.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let item = ready!(running.poll_next(cx));
+        let item = ready!(in_turn(cx, |cx| running.poll_next(cx)));
         if !matches!(item, Some(Ok(_))) {
             stream.set(None);
         }

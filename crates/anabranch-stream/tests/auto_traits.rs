@@ -85,6 +85,7 @@ mod zero_is_refused {
         assert!(said(|| drop(leases().pace(MaxStaleness(1), 1).publish_every(0))).starts_with("publish_every:"));
         assert!(said(move || drop(groups().batch(0))).starts_with("batch:"));
         assert!(said(move || drop(groups().admit("", |_| true))).starts_with("name:"));
+        assert!(said(move || drop(groups().reject("", |_| true))).starts_with("name:"));
         assert!(said(move || drop(train().checkpoint_every(0))).starts_with("checkpoint_every:"));
         assert!(said(move || drop(train().publish_every(0, &sim()))).starts_with("publish_every:"));
     }

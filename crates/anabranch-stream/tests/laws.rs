@@ -2,7 +2,7 @@
 
 use anabranch_core::{Error, Event, EventKind, InFlightMode, Unused};
 use anabranch_engine::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, Step};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Step};
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
@@ -18,6 +18,7 @@ struct Setting {
     samples: u32,
     granularity: Granularity,
     capacity: Option<usize>,
+    order: Order,
     batch: usize,
     limit: Option<u64>,
     publish_every: u64,
@@ -48,16 +49,24 @@ fn settings() -> impl Strategy<Value = Setting> {
     ];
     let unused = prop_oneof![Just(Unused::Drop), (1..4_u32).prop_map(|max_attempts| Unused::Retry { max_attempts })];
     let granularity = prop_oneof![Just(Granularity::Sample), Just(Granularity::Group)];
+    let order = prop_oneof![Just(Order::Fifo), Just(Order::Freshest), Just(Order::Stalest)];
     (
         (1..40_u32, 1..6_usize, 1..4_u32, granularity),
-        (proptest::option::of(1..7_usize), 1..6_usize, proptest::option::of(0..4_u64)),
+        ((proptest::option::of(1..7_usize), order), 1..6_usize, proptest::option::of(0..4_u64)),
         (1..4_u64, mode, unused),
         (0..60_u64, 3..40_u64, any::<u64>()),
         (proptest::option::of(1..50_u64), proptest::option::of((1..40_u64, 1..90_u64))),
         (2..20_u64, proptest::option::of(1..900_u64), proptest::option::of(1..50_u64)),
     )
         .prop_map(
-            |((rows, in_flight, samples, granularity), (capacity, batch, limit), publication, times, waits, more)| {
+            |(
+                (rows, in_flight, samples, granularity),
+                ((capacity, order), batch, limit),
+                publication,
+                times,
+                waits,
+                more,
+            )| {
                 let ((publish_every, mode, unused), (training, aborts, seed)) = (publication, times);
                 let (scoring, holds) = waits;
                 let (faults, bytes, patience) = more;
@@ -67,6 +76,7 @@ fn settings() -> impl Strategy<Value = Setting> {
                     samples,
                     granularity,
                     capacity,
+                    order,
                     batch,
                     limit,
                     publish_every,
@@ -147,7 +157,7 @@ async fn run(setting: &Setting) -> Vec<Event> {
     };
     let groups = groups.admit("most", |group| group.id.prompt.row % 11 != 5).log(run).boxed();
     let groups = match setting.capacity {
-        Some(most) => groups.buffer(capacity(most, setting.bytes)).boxed(),
+        Some(most) => groups.buffer(capacity(most, setting.bytes)).order(setting.order).boxed(),
         None => groups,
     };
     let groups = match setting.limit {

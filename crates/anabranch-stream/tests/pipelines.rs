@@ -1,11 +1,10 @@
 //! What single operators promise, on a scripted engine in virtual time.
 
 use anabranch_core::{
-    EventKind, Fields, Group, GroupId, InFlightMode, Prompt, Reason, Run, Sample, SampleTimes, Sampling, SpanVersion,
-    Spans, Status, Then, Unused, Value, Version,
+    EventKind, Group, InFlightMode, Reason, Run, Sampling, SpanVersion, Status, Then, Unused, Value, Version,
 };
-use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use anabranch_engine::{End, HashChain, Reply, Sim};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, publish};
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
@@ -23,24 +22,7 @@ async fn published(run: &Run, engine: &Sim, versions: u64) {
 
 /// A complete group made wholly by `version`, adopted by the run.
 fn adopted(run: &Run, row: u64, version: u64) -> Group {
-    let id: GroupId = format!("made/0/{row}").parse().unwrap();
-    let mut spans = Spans::new();
-    spans.push(2, SpanVersion::Exact(Version(version)), false);
-    let sample = Sample {
-        tokens: vec![1, 2, 3],
-        prompt_len: 1,
-        loss_mask: vec![true; 2],
-        logprobs: vec![-0.5; 2],
-        truncated_logprobs: None,
-        spans: spans.into_vec(),
-        reward: Some(1.0),
-        status: Status::Completed,
-        cause: None,
-        times: SampleTimes::default(),
-    };
-    let prompt = Prompt { id: id.prompt.clone(), tokens: vec![1], fields: Fields::new() };
-    let context = anabranch_core::Context::default();
-    run.adopt(Group { id, prompt, expected: 1, samples: vec![sample], extra: Fields::new(), context })
+    common::adopted(run, row, &[SpanVersion::Exact(Version(version))])
 }
 
 fn names(groups: &[Group]) -> Vec<String> {
@@ -263,35 +245,6 @@ async fn a_retry_is_the_pristine_prompt_and_goes_before_fresh_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_follow_publications_in_every_mode() {
-    // One request of seven tokens, one every 10 ms; v1 is installed after three of them.
-    let cases = [
-        (InFlightMode::Retract, vec![(3, 0, false), (7, 1, false)], Status::Completed),
-        (InFlightMode::InPlace, vec![(3, 0, false), (7, 1, true)], Status::Completed),
-        (InFlightMode::Drain, vec![(7, 0, false)], Status::Completed),
-        (InFlightMode::Abort, vec![(3, 0, false)], Status::Aborted),
-    ];
-    for chunking in [Chunking::Publication, Chunking::Token] {
-        for (mode, expected, status) in &cases {
-            let (recorded, engine) = (Recorded::new(), Sim::fixed(7, ms(10)).chunking(chunking));
-            published(&recorded.run, &engine, 1).await;
-            let group = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1));
-            let (mut groups, run) = (Box::pin(group), recorded.run.clone());
-            let publication = async {
-                sleep(ms(35)).await;
-                publish(&run, &engine, 1, anabranch_core::Digest::default(), *mode).await.unwrap();
-            };
-            let (group, ()) = futures::join!(groups.next(), publication);
-            let sample = group.unwrap().unwrap().samples.remove(0);
-            let spans: Vec<_> =
-                sample.spans.iter().map(|s| (s.end, s.version.lowest().unwrap().0, s.kv_carried)).collect();
-            assert_eq!((&spans, sample.status), (expected, *status), "{mode:?} {chunking:?}");
-            assert_eq!(sample.logprobs.len() as u32, sample.generated());
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn capacity_one_and_publications_do_not_deadlock() {
     for mode in [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort] {
         let recorded = Recorded::new();
@@ -311,6 +264,40 @@ async fn capacity_one_and_publications_do_not_deadlock() {
         let steps: Result<Vec<_>, _> = tokio::time::timeout(ms(1_000_000), steps.try_collect()).await.expect("it ends");
         assert!(steps.unwrap().len() > 5, "{mode:?}");
         Laws { batch: 2, limit: Some(1), buffered: true }.check(&recorded.events());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
+    const BATCH: u32 = 3;
+    for (order, capacity) in [(Order::Fifo, 1), (Order::Fifo, 5), (Order::Freshest, 5), (Order::Stalest, 5)] {
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+        let run = &recorded.run;
+        published(run, &engine, 1).await;
+        // As many prompts as fit into the buffer, and two: a batch can be filled by retries alone.
+        let source = run.prompts(dataset(capacity + 2)).unused(Unused::Retry { max_attempts: 4 });
+        let groups = source.generate(&engine, InFlight::groups(2), Samples(1)).granularity(Granularity::Group);
+        let groups = groups.log(run).buffer(Capacity::groups(capacity as usize)).order(order);
+        let mut batches = groups.fresh(MaxStaleness(0)).batch(BATCH as usize);
+        // Polled once, the buffer's task fills it; then everything it holds goes stale, twice over.
+        assert!(batches.next().now_or_never().is_none());
+        for round in 1..=2 {
+            sleep(ms(1000)).await;
+            assert_eq!(run.metrics().gauges.queue, Some(capacity as usize), "{order}");
+            published(run, &engine, 1).await;
+            if round == 1 {
+                continue;
+            }
+            let batch = tokio::time::timeout(ms(10_000), batches.next()).await.expect("no deadlock").unwrap().unwrap();
+            assert_eq!((batch.groups.len() as u32, batch.gap_max), (BATCH, Some(0)), "{order} {capacity}");
+        }
+        let (stale, retried) =
+            (run.metrics().counters.excluded["stale"], run.metrics().counters.retried.values().sum::<u64>());
+        assert!(stale >= u64::from(capacity) && retried == stale, "{stale} stale, {retried} retried");
+        // Nothing but the two versions it slept through was in the way: the rest is trained on as well.
+        let rest = tokio::time::timeout(ms(10_000), batches.by_ref().count()).await.expect("no deadlock");
+        let whole_batches = (capacity + 2) / BATCH;
+        assert_eq!(rest as u32, whole_batches - 1, "{order} {capacity}");
     }
 }
 

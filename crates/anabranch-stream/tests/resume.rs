@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anabranch_core::{Digest, Error, EventKind, GroupId, InFlightMode, Learner, Run, Unused, Version};
 use anabranch_engine::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Step, publish};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Step, publish};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use tokio::time::{sleep, timeout};
 
@@ -18,7 +18,7 @@ const ROWS: u32 = 40;
 const BATCH: usize = 3;
 
 /// The pipeline of these tests, on the next session of a run.
-fn pipeline(run: &Run, engine: &Sim) -> impl Stream<Item = Result<Step, Error>> + Unpin + use<> {
+fn pipeline(run: &Run, engine: &Sim, order: Order) -> impl Stream<Item = Result<Step, Error>> + Unpin + use<> {
     let learner = run.restore(HashChain::new(1)).unwrap();
     run.prompts(dataset(ROWS))
         .shuffle(5)
@@ -28,6 +28,7 @@ fn pipeline(run: &Run, engine: &Sim) -> impl Stream<Item = Result<Step, Error>> 
         .admit("odd", |group| group.id.prompt.row % 7 != 3)
         .log(run)
         .buffer(Capacity::groups(5))
+        .order(order)
         .fresh(MaxStaleness(2))
         .batch(BATCH)
         .then(|batch| async {
@@ -81,16 +82,16 @@ async fn restored_groups_come_first_and_are_not_generated_again() {
 }
 
 /// Runs sessions that are cut off after `cuts` milliseconds each, then one to the end.
-async fn cut(cuts: &[u64]) -> Arc<DirJournal> {
+async fn cut(cuts: &[u64], order: Order) -> Arc<DirJournal> {
     let journal = DirJournal::new();
     for &after in cuts {
         let run = journal.open();
-        let mut steps = pipeline(&run, &engine());
+        let mut steps = pipeline(&run, &engine(), order);
         let end = async { while steps.try_next().await.unwrap().is_some() {} };
         let _ = timeout(ms(after), end).await;
     }
     let run = journal.open();
-    let steps: Vec<Step> = pipeline(&run, &engine()).try_collect().await.unwrap();
+    let steps: Vec<Step> = pipeline(&run, &engine(), order).try_collect().await.unwrap();
     let replayed = steps.iter().take_while(|step| step.replayed).count();
     assert!(steps[replayed..].iter().all(|step| !step.replayed), "replayed steps come first");
     assert!(steps.iter().all(|step| step.equal != Some(false)), "a replayed step comes out the same");
@@ -99,11 +100,14 @@ async fn cut(cuts: &[u64]) -> Arc<DirJournal> {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_cut_off_anywhere_train_each_consumed_group_once() {
-    let whole = trained(&cut(&[]).await.memory.events());
-    assert!(whole.0.len() > 8, "{}", whole.0.len());
-    for seed in 0..24_u64 {
+    let orders = [Order::Fifo, Order::Freshest, Order::Stalest];
+    for order in orders {
+        let whole = trained(&cut(&[], order).await.memory.events());
+        assert!(whole.0.len() > 8, "{order}: {}", whole.0.len());
+    }
+    for (seed, order) in (0..24).flat_map(|seed: u64| orders.map(|order| (seed, order))) {
         let cuts = [seed * 17 % 211 + 1, seed * 29 % 97 + 1, seed * 7 % 60 + 1];
-        let journal = cut(&cuts).await;
+        let journal = cut(&cuts, order).await;
         let events = journal.memory.events();
         Laws { batch: BATCH, limit: Some(2), buffered: true }.check(&events);
         let (batches, weights) = trained(&events);
@@ -119,7 +123,7 @@ async fn the_last_published_weights_are_installed_under_the_same_version() {
     let journal = DirJournal::new();
     let first = engine();
     let run = journal.open();
-    let mut steps = pipeline(&run, &first);
+    let mut steps = pipeline(&run, &first, Order::Fifo);
     for _ in 0..3 {
         steps.next().await.unwrap().unwrap();
     }
@@ -128,7 +132,7 @@ async fn the_last_published_weights_are_installed_under_the_same_version() {
     assert_eq!(last.version, Version(3));
 
     let (run, second) = (journal.open(), engine());
-    let mut steps = pipeline(&run, &second);
+    let mut steps = pipeline(&run, &second, Order::Fifo);
     let step = steps.next().await.unwrap().unwrap();
     assert!(step.replayed && step.step.0 == 3 && step.equal == Some(true), "checkpoint 2, then step 3 from the log");
     assert!(second.stats().installs.is_empty(), "replayed steps are not published");

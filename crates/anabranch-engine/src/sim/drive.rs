@@ -43,6 +43,7 @@ impl Writer {
 
     /// Adds the next token; gives the chunk that ends there, if one does.
     fn push(&mut self, version: SpanVersion, kv_carried: bool) -> Option<Chunk> {
+        let version = self.reply.claim.unwrap_or(version);
         let position = u64::from(self.request.position) + self.next as u64;
         let (token, logprob) = self.reply.token(self.next, self.request.key, position);
         self.next += 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Request, SamplingKey};
+use anabranch_core::{Request, SamplingKey, SpanVersion};
 
 /// A request as the script sees it.
 #[derive(Copy, Clone, Debug)]
@@ -35,6 +35,7 @@ pub struct Reply {
     pub(super) wait: Duration,
     pub(super) times: Vec<Duration>,
     pub(super) tokens: Option<Vec<u32>>,
+    pub(super) claim: Option<SpanVersion>,
     pub(super) end: End,
 }
 
@@ -58,6 +59,13 @@ impl Reply {
     /// Waits before the first token (or, without tokens, before the end).
     pub fn after(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Says of all its tokens that `version` produced them, whatever is installed: an engine that cannot tell its versions
+    /// apart, does not know them, or is wrong about them.
+    pub fn claiming(mut self, version: SpanVersion) -> Self {
+        self.claim = Some(version);
         self
     }
 

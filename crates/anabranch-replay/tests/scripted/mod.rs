@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anabranch_core::{
-    Batch, Cause, Context, Dataset, Digest, Draft, EventKind, Fields, Group, InFlightMode, Lease, Prompts, Reason, Run,
-    Sample, SampleTimes, SpanVersion, Spans, Stamp, Status, TakenGroup, Timer, TrainingStep, Unused, Version,
+    Batch, Cause, Context, Dataset, Digest, Draft, EventKind, Fields, Group, InFlightMode, Lease, OldestVersion, Order,
+    Prompts, Reason, Run, Sample, SampleTimes, SpanVersion, Spans, Stamp, Status, TakenGroup, Timer, TrainingStep,
+    Unused, Version,
 };
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -58,6 +59,7 @@ pub struct Script {
     in_flight: Vec<(Lease, Option<Version>)>,
     waiting: Vec<Group>,
     buffer: VecDeque<Group>,
+    order: Order,
     held: Vec<Group>,
     step: TrainingStep,
     learner_free: Stamp,
@@ -67,11 +69,22 @@ pub struct Script {
 impl Script {
     /// Opens a script on a new run, or on one that `past` sessions left.
     pub fn new(run: Run, clock: HandClock) -> Self {
+        run.configure("buffer", Fields::from([("groups".to_owned(), CAPACITY.into())])).unwrap();
+        Self::open(run, clock, Order::Fifo)
+    }
+
+    /// The same, with a buffer of this order.
+    pub fn ordered(run: Run, clock: HandClock, order: Order) -> Self {
+        let settings = [("groups".to_owned(), CAPACITY.into()), ("order".to_owned(), order.name().into())];
+        run.configure("buffer", settings.into()).unwrap();
+        Self::open(run, clock, order)
+    }
+
+    fn open(run: Run, clock: HandClock, order: Order) -> Self {
         let prompts = run.prompts(dataset()).shuffle(7).unused(Unused::Retry { max_attempts: 3 });
         let settings = |fields: &[(&str, anabranch_core::Value)]| {
             fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<Fields>()
         };
-        run.configure("buffer", settings(&[("groups", CAPACITY.into())])).unwrap();
         run.configure("fresh", settings(&[("max_staleness", LIMIT.into())])).unwrap();
         run.configure("batch", settings(&[("groups", BATCH.into())])).unwrap();
         let step = run.clock().step();
@@ -83,6 +96,7 @@ impl Script {
             in_flight: Vec::new(),
             waiting: Vec::new(),
             buffer: VecDeque::new(),
+            order,
             held: Vec::new(),
             step,
             turn: 0,
@@ -212,6 +226,28 @@ impl Script {
         self.buffer.push_back(group);
     }
 
+    fn pop(&mut self) -> Option<Group> {
+        let version = |group: &Group| group.oldest().unwrap();
+        let mut next = 0;
+        for (index, group) in self.buffer.iter().enumerate() {
+            let (OldestVersion::Known(this), OldestVersion::Known(best)) =
+                (version(group), version(&self.buffer[next]))
+            else {
+                unreachable!("scripted versions are known")
+            };
+            let goes_first = match self.order {
+                Order::Fifo => false,
+                Order::Freshest => this > best,
+                Order::Stalest => this < best,
+            };
+            next = if goes_first { index } else { next };
+        }
+        if self.order != Order::Fifo {
+            self.clock.tick(10);
+        }
+        self.buffer.remove(next)
+    }
+
     /// Pops the buffer until a batch is full, excludes what is stale, and trains; `false` where too few are left.
     pub fn train(&mut self) -> bool {
         if !self.take() {
@@ -230,7 +266,7 @@ impl Script {
     /// Takes a batch and leaves it untrained.
     pub fn take(&mut self) -> bool {
         while self.held.len() < BATCH {
-            let Some(mut group) = self.buffer.pop_front() else { return false };
+            let Some(mut group) = self.pop() else { return false };
             group.context.dequeued = Some(self.run.now());
             self.admit_waiting();
             self.held.push(group);

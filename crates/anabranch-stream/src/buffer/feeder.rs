@@ -5,24 +5,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use anabranch_core::{Cause, Demand, Draft, Error, EventKind, Fields, Group, Recorded, Run, Stage, Stamp, Value};
+use anabranch_core::{
+    Cause, Demand, Draft, Error, EventKind, Fields, Group, Order, Recorded, Run, Stage, Stamp, Value,
+};
 use futures::Stream;
-use parking_lot::Mutex;
 
 use super::queue::Queue;
+use super::sync::Mutex;
 use crate::Capacity;
 use crate::entry::run_of;
 use crate::upstream::Upstream;
-
-/// Groups taken in by one poll of the task, so that an upstream that is always ready starves nobody.
-const ROUNDS: usize = 64;
 
 /// Goes on polling upstream while completed groups wait for room, so that requests and their timeouts do not stall; but
 /// then asks for no new group.
 pub(super) struct Feeder<S> {
     input: Pin<Box<Upstream<S>>>,
-    capacity: Capacity,
-    queue: Arc<Mutex<Queue>>,
+    settings: (Capacity, Order),
+    queue: Arc<Mutex<Queue<Group>>>,
     run: Option<Run>,
     /// Completed groups that wait for room, and whether each had to.
     waiting: VecDeque<(Group, bool)>,
@@ -31,10 +30,10 @@ pub(super) struct Feeder<S> {
 }
 
 impl<S> Feeder<S> {
-    pub(super) fn new(input: S, capacity: Capacity, queue: Arc<Mutex<Queue>>) -> Self {
+    pub(super) fn new(input: S, settings: (Capacity, Order), queue: Arc<Mutex<Queue<Group>>>) -> Self {
         Self {
             input: Box::pin(Upstream::new(input)),
-            capacity,
+            settings,
             queue,
             run: None,
             waiting: VecDeque::new(),
@@ -46,12 +45,14 @@ impl<S> Feeder<S> {
     fn accept(&mut self, mut group: Group) -> Result<(), Error> {
         let run = run_of(&mut group)?;
         if self.run.is_none() {
+            let (capacity, order) = self.settings;
             let settings = Fields::from([
-                ("groups".to_owned(), Value::from(self.capacity.get())),
-                ("bytes".to_owned(), Value::from(self.capacity.bytes())),
+                ("groups".to_owned(), Value::from(capacity.get())),
+                ("bytes".to_owned(), Value::from(capacity.bytes())),
+                ("order".to_owned(), Value::from(order.name())),
             ]);
             run.configure("buffer", settings)?;
-            run.set_buffer_capacity(self.capacity.get());
+            run.set_buffer_capacity(capacity.get());
             self.run = Some(run);
         }
         let Some(mut group) = group.check_entry()? else { return Ok(()) };
@@ -121,7 +122,7 @@ impl<S: Stream<Item = Result<Group, Error>>> Future for Feeder<S> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..ROUNDS {
+        loop {
             self.admit(cx);
             if self.input.has_ended() && self.waiting.is_empty() {
                 self.queue.lock().close();
@@ -144,7 +145,5 @@ impl<S: Stream<Item = Result<Group, Error>>> Future for Feeder<S> {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 }

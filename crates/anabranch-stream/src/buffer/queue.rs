@@ -1,17 +1,30 @@
-//! What the feeder and the consumer of a buffer share.
+//! What the feeder and the consumer of a buffer share: a queue that knows nothing of locks or tasks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 
-use anabranch_core::{Error, Group, Moment, Stage, Stamp};
+use anabranch_core::{Error, Order, Stamp};
 
 use crate::Capacity;
 
-/// Completed groups in the order of their admission.
+/// What a queue must know of what it holds.
+pub(super) trait Item {
+    /// What it takes of a capacity in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Its rank in an order: the lowest leaves first.
+    fn rank(&self, order: Order) -> u64;
+
+    /// It leaves the queue now: where the run is known, the moment.
+    fn leave(&mut self) -> Option<Stamp>;
+}
+
+/// Completed groups, in the order in which they leave.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct Queue<T> {
     capacity: Capacity,
-    groups: VecDeque<Group>,
+    order: Order,
+    line: Line<T>,
     bytes: u64,
     /// When each of the last `capacity` groups left, oldest first.
     departures: VecDeque<Option<Stamp>>,
@@ -21,21 +34,54 @@ pub(super) struct Queue {
     feeder: Option<Waker>,
 }
 
-/// What a group takes of a capacity in bytes: tokens, masks and log-probs.
-fn bytes(group: &Group) -> u64 {
-    let sample = |sample: &anabranch_core::Sample| {
-        let words =
-            sample.tokens.len() + sample.logprobs.len() + sample.truncated_logprobs.as_ref().map_or(0, Vec::len);
-        4 * words as u64 + sample.loss_mask.len() as u64
-    };
-    group.samples.iter().map(sample).sum()
+/// Those who wait their turn.
+#[derive(Debug)]
+enum Line<T> {
+    /// By admission.
+    Arrival(VecDeque<T>),
+    /// By rank, then by admission (its count).
+    Ranked(BTreeMap<(u64, u64), T>, u64),
 }
 
-impl Queue {
-    pub(super) fn new(capacity: Capacity) -> Self {
+impl<T: Item> Line<T> {
+    fn new(order: Order) -> Self {
+        match order {
+            Order::Fifo => Self::Arrival(VecDeque::new()),
+            Order::Freshest | Order::Stalest => Self::Ranked(BTreeMap::new(), 0),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Arrival(line) => line.len(),
+            Self::Ranked(line, _) => line.len(),
+        }
+    }
+
+    fn push(&mut self, item: T, order: Order) {
+        match self {
+            Self::Arrival(line) => line.push_back(item),
+            Self::Ranked(line, admitted) => {
+                line.insert((item.rank(order), *admitted), item);
+                *admitted += 1;
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        match self {
+            Self::Arrival(line) => line.pop_front(),
+            Self::Ranked(line, _) => line.pop_first().map(|(_, item)| item),
+        }
+    }
+}
+
+impl<T: Item> Queue<T> {
+    pub(super) fn new(capacity: Capacity, order: Order) -> Self {
         Self {
             capacity,
-            groups: VecDeque::new(),
+            order,
+            line: Line::new(order),
             bytes: 0,
             departures: VecDeque::new(),
             failure: None,
@@ -45,26 +91,26 @@ impl Queue {
         }
     }
 
-    /// Whether there is room for the group; if not, `waker` is woken by the next departure.
-    pub(super) fn has_room(&mut self, group: &Group, waker: &Waker) -> bool {
-        let fits = self.capacity.bytes().is_none_or(|limit| self.bytes + bytes(group) <= limit);
-        let room = self.groups.is_empty() || (self.groups.len() < self.capacity.get() && fits);
+    /// Whether there is room for the item; if not, `waker` is woken by the next departure.
+    pub(super) fn has_room(&mut self, item: &T, waker: &Waker) -> bool {
+        let fits = self.capacity.bytes().is_none_or(|limit| self.bytes + item.bytes() <= limit);
+        let room = self.line.len() == 0 || (self.line.len() < self.capacity.get() && fits);
         if !room {
             self.feeder = Some(waker.clone());
         }
         room
     }
 
-    /// The departure that made room for the next group: with a bound on groups, as many admissions lie between the two
+    /// The departure that made room for the next item: with a bound on groups, as many admissions lie between the two
     /// as the buffer holds; with one on bytes, the last.
     pub(super) fn room_made(&self) -> Option<Stamp> {
-        let before = if self.capacity.bytes().is_some() { 1 } else { self.capacity.get() - self.groups.len() };
+        let before = if self.capacity.bytes().is_some() { 1 } else { self.capacity.get() - self.line.len() };
         *self.departures.get(self.departures.len().checked_sub(before)?)?
     }
 
-    pub(super) fn push(&mut self, group: Group) {
-        self.bytes += bytes(&group);
-        self.groups.push_back(group);
+    pub(super) fn push(&mut self, item: T) {
+        self.bytes += item.bytes();
+        self.line.push(item, self.order);
         wake(&mut self.consumer);
     }
 
@@ -80,32 +126,25 @@ impl Queue {
         self.close();
     }
 
-    pub(super) fn take_failure(&mut self) -> Option<Error> {
-        self.failure.take()
-    }
-
-    pub(super) fn poll_pop(&mut self, cx: &mut Context<'_>) -> Poll<Option<Group>> {
-        let Some(mut group) = self.groups.pop_front() else {
+    /// The next item, or the failure, in one step: between two of them the feeder could fail and close.
+    pub(super) fn poll_pop(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
+        if let Some(error) = self.failure.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Some(mut item) = self.line.pop() else {
             if self.closed {
                 return Poll::Ready(None);
             }
             self.consumer = Some(cx.waker().clone());
             return Poll::Pending;
         };
-        self.bytes -= bytes(&group);
-        let at = group.context.lease.as_ref().map(|lease| lease.run().now());
-        group.context.dequeued = at;
-        if let Some(lease) = &mut group.context.lease {
-            lease.arrive(Stage::Dequeued);
-        }
-        let admitted = group.context.admitted.and_then(|stamp| stamp.moment.event());
-        let departure = admitted.zip(at).map(|(admitted, at)| Stamp { moment: Moment::Dequeued { admitted }, at });
+        self.bytes -= item.bytes();
         if self.departures.len() == self.capacity.get() {
             self.departures.pop_front();
         }
-        self.departures.push_back(departure);
+        self.departures.push_back(item.leave());
         wake(&mut self.feeder);
-        Poll::Ready(Some(group))
+        Poll::Ready(Some(Ok(item)))
     }
 }
 

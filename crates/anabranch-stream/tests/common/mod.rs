@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, Past, Run, SampleSummary, Seq, Version,
+    Context, Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Past, Prompt, Run, Sample,
+    SampleSummary, SampleTimes, Seq, SpanVersion, Spans, Status, Version,
 };
 use anabranch_stream::tokio_timer;
 
@@ -86,12 +87,44 @@ pub fn dataset(rows: u32) -> Dataset {
     Dataset::new("d", (0..rows).map(|row| (vec![row], Fields::new())).collect()).unwrap()
 }
 
+/// A complete group whose spans have these versions, adopted by the run.
+pub fn adopted(run: &Run, row: u64, versions: &[SpanVersion]) -> Group {
+    let id: GroupId = format!("made/0/{row}").parse().unwrap();
+    let mut spans = Spans::new();
+    for &version in versions {
+        spans.push(2, version, false);
+    }
+    let generated = spans.tokens() as usize;
+    let sample = Sample {
+        tokens: vec![1; generated + 1],
+        prompt_len: 1,
+        loss_mask: vec![true; generated],
+        logprobs: vec![-0.5; generated],
+        truncated_logprobs: None,
+        spans: spans.into_vec(),
+        reward: Some(1.0),
+        status: Status::Completed,
+        cause: None,
+        times: SampleTimes::default(),
+    };
+    let prompt = Prompt { id: id.prompt.clone(), tokens: vec![1], fields: Fields::new() };
+    run.adopt(Group {
+        id,
+        prompt,
+        expected: 1,
+        samples: vec![sample],
+        extra: Fields::new(),
+        context: Context::default(),
+    })
+}
+
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// What every log of an unbroken session must satisfy, whatever the pipeline: conservation, one settlement a lease, batch
-/// size, gaps within the limit against the last publication, FIFO by admission, and gaps as the spans say.
+/// size, gaps within the limit against the last publication, the buffer's order, and gaps as the spans say; and what else
+/// `verify` finds.
 pub struct Laws {
     pub batch: usize,
     pub limit: Option<u64>,
@@ -100,6 +133,9 @@ pub struct Laws {
 
 impl Laws {
     pub fn check(&self, events: &[Event]) {
+        let report = anabranch_replay::verify(events);
+        assert!(report.is_clean(), "{report}");
+        assert!(self.buffered || report.limits.order.is_none());
         let mut leased: BTreeSet<GroupId> = BTreeSet::new();
         let mut settled: BTreeSet<GroupId> = BTreeSet::new();
         let mut oldest: BTreeMap<GroupId, u64> = BTreeMap::new();
@@ -136,7 +172,7 @@ impl Laws {
                         let gap = version.0 - oldest[&group.id];
                         assert_eq!(group.gap, Some(gap), "{}'s gap", group.id);
                         assert!(self.limit.is_none_or(|limit| gap <= limit), "{} has gap {gap}", group.id);
-                        if self.buffered {
+                        if report.limits.order == Some(Order::Fifo) {
                             let seq = admitted[&group.id];
                             assert!(seq > last_left, "{} left out of turn", group.id);
                             last_left = seq;

@@ -1,0 +1,83 @@
+//! In which order a buffer gives its groups.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::OldestVersion;
+
+/// Which group of a buffer leaves it next. A group's age is that of the oldest version in any of its spans; of groups
+/// equally old the one admitted first leaves first.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// First in, first out by admission, which is the order of completion.
+    #[default]
+    Fifo,
+    /// The newest oldest version first. One that nobody can bound counts as the oldest there can be.
+    Freshest,
+    /// The oldest version first, and before all others one that nobody can bound.
+    Stalest,
+}
+
+impl Order {
+    /// Its name, as the log has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Freshest => "freshest",
+            Self::Stalest => "stalest",
+        }
+    }
+
+    /// The order of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Fifo, Self::Freshest, Self::Stalest].into_iter().find(|order| order.name() == name)
+    }
+
+    /// Where a group stands: the lowest rank leaves first, and of equal ranks the one admitted first.
+    pub fn rank(self, oldest: Option<OldestVersion>) -> u64 {
+        let age = match oldest {
+            Some(OldestVersion::Known(version)) => version.0.saturating_add(1),
+            Some(OldestVersion::Unknown) | None => 0,
+        };
+        match self {
+            Self::Fifo => 0,
+            Self::Freshest => u64::MAX - age,
+            Self::Stalest => age,
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Version;
+
+    #[test]
+    fn what_nobody_can_bound_counts_as_the_oldest_there_can_be() {
+        let ages = [
+            Some(OldestVersion::Unknown),
+            Some(OldestVersion::Known(Version(0))),
+            Some(OldestVersion::Known(Version(7))),
+        ];
+        let ranks = |order: Order| ages.map(|age| order.rank(age));
+        assert!(ranks(Order::Stalest).is_sorted_by(|a, b| a < b));
+        assert!(ranks(Order::Freshest).is_sorted_by(|a, b| a > b));
+        assert_eq!(ranks(Order::Fifo), [0; 3]);
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for order in [Order::Fifo, Order::Freshest, Order::Stalest] {
+            assert_eq!(Order::named(order.name()), Some(order));
+        }
+        assert_eq!(Order::named("lifo"), None);
+    }
+}
