@@ -290,8 +290,12 @@ proptest! {
             train(&run, &setting, steps, || {}).await;
             let before = run.metrics();
             drop(run);
-            let run = journal.open();
+            let ear = Ear::default();
+            let run = metrics::with_local_recorder(&ear, || journal.open());
             let after = run.metrics();
+            let (leased, batches) = (before.counters.leased, before.counters.batches);
+            let told = ["anabranch_leased_total", "anabranch_batches_total"].map(|name| ear.counter(name));
+            assert_eq!(told, [leased, batches], "a recorder is told at once what earlier sessions counted");
             assert_eq!((&after.counters.leased, &after.histograms), (&before.counters.leased, &before.histograms));
             assert_eq!((after.gauges.in_flight, after.counters.queue_empty), (0, None), "of this session");
             train(&run, &setting, usize::MAX, || {}).await;
