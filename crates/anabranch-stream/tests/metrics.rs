@@ -263,7 +263,7 @@ proptest! {
                 same_as_audit(&metrics, &audit(&recorded.events()));
                 conserved(&metrics);
                 assert_eq!(metrics.gauges.effective_sample_size, Some(1.0 / metrics.gauges.step.0 as f64));
-                assert_eq!(metrics.gauges.learner["entropy"], metrics.gauges.step.0 as f64);
+                assert_eq!(metrics.gauges.learner["entropy"] as u64, metrics.gauges.step.0);
                 ear.agrees_with(run);
             }).await;
             // What follows the end of the run counts for nothing.
