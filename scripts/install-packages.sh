@@ -16,9 +16,11 @@ need() { # PACKAGE TEST-COMMAND…: the package is missing where the command fai
 }
 library() { ldconfig -p | grep -q "$1"; }
 any_file() { compgen -G "$1" >/dev/null; }
+# Not libclang-cpp, which Mesa brings along: bindgen loads the C interface.
+libclang() { any_file '/usr/lib*/llvm-*/lib/libclang.so*' || any_file '/usr/lib*/llvm-*/lib/libclang-[0-9]*.so*'; }
 
 need g++ command -v g++
-need libclang-dev any_file '/usr/lib*/llvm-*/lib/libclang*.so*'
+need libclang-dev libclang
 need libvulkan1 library 'libvulkan\.so\.1'
 need mesa-vulkan-drivers any_file '/usr/share/vulkan/icd.d/*.json'
 if [ "${1:-}" = test ]; then

@@ -283,6 +283,10 @@ pub enum EventKind {
         /// Groups left in the buffer or in a partial batch.
         left: Vec<GroupId>,
     },
+    /// Submissions closed, for an evaluation or by the user.
+    Held,
+    /// Submissions reopened after the last hold.
+    Reopened,
 }
 
 impl EventKind {
@@ -306,6 +310,8 @@ impl EventKind {
             Self::Checkpointed { .. } => "checkpointed",
             Self::RunResumed { .. } => "run_resumed",
             Self::RunClosed { .. } => "run_closed",
+            Self::Held => "held",
+            Self::Reopened => "reopened",
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where the groups of a run are, and whether new ones may be submitted.
+//! Where the groups of a run are.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,17 +49,21 @@ struct State {
     dequeued: usize,
     held: usize,
     meter: PlaceMeter,
-    holds: usize,
     source_ended: bool,
     retries: VecDeque<Retry>,
     excluded: Option<Stamp>,
+    /// What let the last group leave an operator's hands.
+    departed: Option<Stamp>,
+    /// Leases that `.pace` let through and nobody has issued yet.
+    paced: usize,
+    /// Groups and leases of earlier sessions that the source has not handed out yet.
+    left: usize,
     source: Option<Waker>,
-    submitters: Wakers,
     /// Operators that may issue no lease before a group leaves upstream.
     room: Wakers,
 }
 
-/// Counts of open leases by stage, queued retries and holds on submission; shared by all operators of a run.
+/// Counts of open leases by stage and queued retries; shared by all operators of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow(Arc<Mutex<State>>);
 
@@ -125,9 +129,51 @@ impl Flow {
         state.working + state.upstream + state.waiting
     }
 
-    /// Notes an exclusion: a batch then lacks one group more.
+    /// Notes an exclusion: a batch then lacks one group more, and the pace lets one more lease out.
     pub(crate) fn exclude(&self, stamp: Stamp) {
-        self.0.lock().excluded = Some(stamp);
+        self.make_room(|state| state.excluded = Some(stamp));
+    }
+
+    /// Notes when a group left an operator's hands, before it does.
+    pub(crate) fn depart(&self, stamp: Stamp) {
+        self.0.lock().departed = Some(stamp);
+    }
+
+    pub(crate) fn last_departed(&self) -> Option<Stamp> {
+        self.0.lock().departed
+    }
+
+    pub(crate) fn pace(&self) {
+        self.0.lock().paced += 1;
+    }
+
+    pub(crate) fn unpace(&self) {
+        self.make_room(|state| state.paced -= 1);
+    }
+
+    pub(crate) fn paced(&self) -> usize {
+        self.0.lock().paced
+    }
+
+    pub(crate) fn leave_over(&self, left: usize) {
+        self.0.lock().left = left;
+    }
+
+    /// The source has handed out one of what earlier sessions left, or settled it.
+    pub(crate) fn hand_out(&self) {
+        self.0.lock().left -= 1;
+    }
+
+    pub(crate) fn left_over(&self) -> usize {
+        self.0.lock().left
+    }
+
+    fn make_room(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock();
+        change(&mut state);
+        let waiting = state.room.take();
+        drop(state);
+        waiting.wake();
     }
 
     pub(crate) fn last_excluded(&self) -> Option<Stamp> {
@@ -172,20 +218,6 @@ impl Flow {
         }
         state.source_ended
     }
-
-    pub(crate) fn hold(&self) -> Hold {
-        self.0.lock().holds += 1;
-        Hold(self.clone())
-    }
-
-    /// Whether submissions are open; if not, `waker` is woken when they reopen.
-    pub(crate) fn submissions_open(&self, waker: &Waker) -> bool {
-        let mut state = self.0.lock();
-        if state.holds > 0 {
-            state.submitters.add(waker);
-        }
-        state.holds == 0
-    }
 }
 
 impl State {
@@ -209,20 +241,5 @@ impl State {
             buffered: self.buffered,
             taken: self.dequeued + self.held,
         });
-    }
-}
-
-/// Keeps submissions closed while it lives; nested holds reopen only after the last.
-#[derive(Debug)]
-#[must_use = "submissions reopen when this is dropped"]
-pub struct Hold(Flow);
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let mut state = self.0.0.lock();
-        state.holds -= 1;
-        let wakers = if state.holds == 0 { state.submitters.take() } else { Wakers::default() };
-        drop(state);
-        wakers.wake();
     }
 }

@@ -28,7 +28,7 @@ pub struct SampleTimes {
     pub first_token: Option<u64>,
     /// Terminal status reached.
     pub ended: Option<u64>,
-    /// Reward known.
+    /// Reward known, or given up.
     pub scored: Option<u64>,
 }
 

@@ -76,8 +76,10 @@ pub struct Lease {
     stage: Stage,
     /// Position of a fresh prompt in the dataset's order over all epochs.
     position: Option<u64>,
-    /// What made a retry possible.
-    enabler: Option<(Cause, Stamp)>,
+    /// What made it possible: the exclusion of what it retries, the pace.
+    enablers: Vec<(Cause, Stamp)>,
+    /// Whether it counts among the leases that the pace let through.
+    paced: bool,
     /// Which re-issue this is; 0 for a lease issued the first time.
     reissue: u32,
     issued: Option<Stamp>,
@@ -97,7 +99,8 @@ impl Lease {
             unused,
             stage: Stage::Offered,
             position: None,
-            enabler: None,
+            enablers: Vec::new(),
+            paced: false,
             reissue: 0,
             issued: None,
             restored: None,
@@ -117,7 +120,7 @@ impl Lease {
     }
 
     pub(crate) fn enabled_by(mut self, cause: Cause, stamp: Stamp) -> Self {
-        self.enabler = Some((cause, stamp));
+        self.enablers.push((cause, stamp));
         self
     }
 
@@ -186,7 +189,7 @@ impl Lease {
         if let Some(stamp) = self.issued {
             return stamp;
         }
-        enablers.extend(self.enabler);
+        enablers.append(&mut self.enablers);
         let kind = if self.reissue > 0 {
             EventKind::Reissued { id: self.id.clone(), reissue: self.reissue }
         } else {
@@ -194,10 +197,35 @@ impl Lease {
         };
         let stamp = self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0);
         self.issued = Some(stamp);
+        self.unpace();
         if self.stage == Stage::Offered {
             self.arrive(Stage::Working);
         }
         stamp
+    }
+
+    /// Whether it was leased before, by an earlier session: it is part of [`Run::lead`] already.
+    pub fn was_leased(&self) -> bool {
+        self.issued.is_some() || self.reissue > 0
+    }
+
+    /// A pacing bound lets it through, since `since`: it counts in [`Run::lead`] from now on.
+    pub fn pace(&mut self, since: Option<Stamp>) {
+        self.enablers.extend(since.map(|stamp| (Cause::Pace, stamp)));
+        if !std::mem::replace(&mut self.paced, true) {
+            self.run.flow().pace();
+        }
+    }
+
+    fn unpace(&mut self) {
+        if std::mem::take(&mut self.paced) {
+            self.run.flow().unpace();
+        }
+    }
+
+    /// Notes what lets the group leave an operator's hands now: that lets another lease out.
+    pub fn note_departure(&self, stamp: Stamp) {
+        self.run.flow().depart(stamp);
     }
 
     /// Makes the group one that counts as open until it is settled, whether or not it is held by a batch; `false` where
@@ -232,6 +260,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.unpace();
         if self.stage != Stage::Settled {
             self.travel(Stage::Settled);
         }

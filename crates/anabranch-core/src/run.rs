@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures::lock::OwnedMutexGuard;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::event::FORMAT;
 use crate::flow::Flow;
+use crate::gate::Gate;
 use crate::metrics::Facade;
 use crate::past::{OpenLease, QueuedGroup, Retry};
 use crate::wakers::Wakers;
 use crate::{
-    Ack, Cause, Clock, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId, Hold,
+    Ack, Cause, Clock, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId,
     InFlightMode, Journal, JournalError, Lease, MemoryJournal, Meter, Metrics, Moment, Past, Prompts, Recorded, Seq,
     Stamp, Timer, TrainingStep, Unused, Value, Version,
 };
@@ -34,7 +36,10 @@ struct Inner {
     clock: Mutex<Clock>,
     publications: Mutex<Wakers>,
     flow: Flow,
+    gate: Gate,
     turn: Arc<futures::lock::Mutex<()>>,
+    /// The turn of the evaluations under way.
+    shared_turn: Mutex<Weak<OwnedMutexGuard<()>>>,
     settings: Mutex<BTreeMap<String, Fields>>,
     past: Mutex<Past>,
 }
@@ -83,10 +88,14 @@ impl Run {
             clock: Mutex::new(past.clock.clone()),
             publications: Mutex::default(),
             flow,
+            gate: Gate::default(),
             turn: Arc::default(),
+            shared_turn: Mutex::default(),
             settings: Mutex::new(past.settings.clone()),
             past: Mutex::new(past),
         };
+        let left = inner.past.get_mut();
+        inner.flow.leave_over(left.queued.len() + left.open.len());
         inner.opened = inner.record(vec![Draft::new(kind, Vec::new())], &[]).stamp(0);
         Self(Arc::new(inner))
     }
@@ -180,7 +189,23 @@ impl Run {
         self.flow().last_excluded()
     }
 
-    /// `waker` is woken when the next group leaves an operator, enters the buffer or a batch, or is settled: for an
+    /// What let the last group of this session leave an operator's hands, where that was no record of its own.
+    pub fn last_departed(&self) -> Option<Stamp> {
+        self.flow().last_departed()
+    }
+
+    /// Leases issued and not excluded over the whole life of the run, and those that [`Lease::pace`] has let through to
+    /// be issued: consumed + taken + buffered + waiting + running. What a pacing bound is on.
+    pub fn lead(&self) -> u64 {
+        self.0.order.lock().meter.lead() + self.flow().paced() as u64
+    }
+
+    /// Groups and leases of earlier sessions that the source has not handed out yet.
+    pub fn left_over(&self) -> usize {
+        self.flow().left_over()
+    }
+
+    /// `waker` is woken when the next group leaves an operator, enters the buffer or a batch, or is excluded: for an
     /// operator that may issue no lease before.
     pub fn wake_on_departure(&self, waker: &Waker) {
         self.flow().wake_on_departure(waker);
@@ -195,14 +220,8 @@ impl Run {
         &self.0.flow
     }
 
-    /// Closes submissions until the guard is dropped; nested holds reopen only after the last.
-    pub fn hold(&self) -> Hold {
-        self.flow().hold()
-    }
-
-    /// Whether submissions are open; if not, `waker` is woken when they reopen.
-    pub fn submissions_open(&self, waker: &Waker) -> bool {
-        self.flow().submissions_open(waker)
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.0.gate
     }
 
     /// Says with which settings an operator meets the run. Recorded where it is new.
@@ -249,8 +268,18 @@ impl Run {
     }
 
     /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
-    pub async fn publication_turn(&self) -> futures::lock::OwnedMutexGuard<()> {
+    pub async fn publication_turn(&self) -> OwnedMutexGuard<()> {
         self.0.turn.clone().lock_owned().await
+    }
+
+    /// The same turn for all evaluations under way.
+    pub(crate) async fn shared_publication_turn(&self) -> Arc<OwnedMutexGuard<()>> {
+        if let Some(turn) = self.0.shared_turn.lock().upgrade() {
+            return turn;
+        }
+        let turn = Arc::new(self.publication_turn().await);
+        *self.0.shared_turn.lock() = Arc::downgrade(&turn);
+        turn
     }
 
     /// Begins a publication: its version is used up, whatever comes of it.

@@ -163,12 +163,14 @@ impl Prompts {
 
     fn next_lease(&mut self) -> Result<Option<Lease>, Error> {
         if let Some(group) = self.queued.pop_front() {
+            self.run.flow().hand_out();
             return self.restored(group).map(Some);
         }
         if let Some(retry) = self.first_retries.pop_front() {
             return self.retry(retry).map(Some);
         }
         while let Some(open) = self.open.pop_front() {
+            self.run.flow().hand_out();
             if let Some(lease) = self.reissue(open)? {
                 return Ok(Some(lease));
             }

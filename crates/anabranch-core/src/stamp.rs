@@ -33,12 +33,27 @@ pub enum Moment {
         /// The `Admitted` record of the group.
         admitted: Seq,
     },
+    /// The last reward of a group came (its time stands in the group's `Completed` record).
+    Scored {
+        /// The `Leased` or `Reissued` record of the group.
+        lease: Seq,
+    },
 }
 
 impl Moment {
     /// The event, if it is one.
     pub fn event(self) -> Option<Seq> {
         if let Self::Event(seq) = self { Some(seq) } else { None }
+    }
+
+    /// The record that names it: itself, the lease or the admission that it follows.
+    pub fn seq(self) -> Seq {
+        match self {
+            Self::Event(seq)
+            | Self::SampleEnd { lease: seq, .. }
+            | Self::Dequeued { admitted: seq }
+            | Self::Scored { lease: seq } => seq,
+        }
     }
 }
 
@@ -89,6 +104,8 @@ pub enum Cause {
     Installed,
     /// Submissions were reopened after a hold.
     Reopened,
+    /// The pacing bound let one more lease out: a group was excluded, or weights of a later step were installed.
+    Pace,
 }
 
 /// An event's reason to have waited.

@@ -103,6 +103,11 @@ impl Sim {
         Self::scripted(move |_| Reply::tokens(tokens, each))
     }
 
+    /// An engine for samples of several turns, each answered as `script` says of its number.
+    pub fn by_turn(script: impl Fn(u32) -> Reply + Send + Sync + 'static) -> Self {
+        Self::scripted(move |call| script(call.turn))
+    }
+
     /// An engine that draws the number of tokens of each sample from `tokens` and the time of each token, in
     /// milliseconds, from `millis`: by `seed`, lease and sample, so that a sample is the same in every run.
     ///
@@ -159,8 +164,8 @@ impl Engine for Sim {
     /// # Panics
     /// Outside a tokio runtime, unless the request takes no time.
     fn generate(&self, request: Request) -> BoxStream<'static, Result<Chunk, EngineError>> {
-        let retry = self.0.gate.receive(&request.id);
-        let reply = (self.0.script)(&Call { request: &request, retry });
+        let (turn, retry) = self.0.gate.receive(&request);
+        let reply = (self.0.script)(&Call { request: &request, retry, turn });
         let mut writer = Writer::new(request, reply, self.0.chunking);
         if let Some(chunks) = instantly(&self.0.gate, &mut writer) {
             return stream::iter(chunks).boxed();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_core::{Chunk, Engine, EngineError, Finish, InFlightMode, Request, Sampling, SamplingKey, Version};
-use anabranch_engine::{End, Reply, Sim};
+use anabranch_engine::{Chunking, End, Reply, Sim};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 
@@ -146,4 +146,18 @@ async fn a_sample_is_the_same_whatever_runs_beside_it() {
     let many = futures::future::join_all((0..6).map(|sample| all(&crowded, sample))).await;
     assert_eq!(&one, many[3].as_ref().unwrap());
     assert_ne!(&one, many[4].as_ref().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_a_token_leaves_with_its_token() {
+    let script = |_: &anabranch_engine::Call<'_>| Reply::timed(vec![ms(10), ms(20), ms(30)]);
+    let sim = installed(Sim::scripted(script).chunking(Chunking::Token)).await;
+    let began = Instant::now();
+    let mut chunks = sim.generate(request(0));
+    let mut arrived = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.unwrap();
+        arrived.push((began.elapsed(), chunk.tokens.len(), chunk.finish));
+    }
+    assert_eq!(arrived, [(ms(10), 1, None), (ms(30), 1, None), (ms(60), 1, Some(Finish::Stop))]);
 }

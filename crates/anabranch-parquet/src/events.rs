@@ -164,11 +164,13 @@ fn enablers(enablers: &[&Enabler]) -> Vec<ArrayRef> {
         Cause::Publishing => "publishing",
         Cause::Installed => "installed",
         Cause::Reopened => "reopened",
+        Cause::Pace => "pace",
     };
     let moment = |enabler: &&Enabler| match enabler.moment {
         Moment::Event(seq) => ("event", seq, None),
         Moment::SampleEnd { lease, sample } => ("sample_end", lease, Some(sample)),
         Moment::Dequeued { admitted } => ("dequeued", admitted, None),
+        Moment::Scored { lease } => ("scored", lease, None),
     };
     vec![
         Arc::new(StringArray::from_iter_values(enablers.iter().map(cause))),

@@ -98,7 +98,7 @@ static ENABLERS: [Column; 4] = [
     always(
         "moment",
         Text,
-        "what it waited for: `event`, `sample_end` (of the group leased at `seq`) or `dequeued` (of the group admitted at `seq`)",
+        "what it waited for: `event`, `sample_end` or `scored` (of the group leased at `seq`), `dequeued` (of the group admitted at `seq`)",
     ),
     always("seq", U64, "the event waited for"),
     maybe("sample", U32, "for `sample_end`: which sample, from 0"),

@@ -8,16 +8,23 @@ mod installed;
 mod ledger;
 mod order;
 mod resume;
+mod schedule;
 mod series;
 mod training;
 mod verify;
 mod violation;
+mod whatif;
 
 pub use audit::{Audit, Auditor, Gaps, LearnerAudit, PublicationAudit, Tokens, audit};
 pub use configuration::Limits;
 pub use history::{Disposition, Historian, History, When, history};
 pub use ledger::{Balance, Place};
 pub use resume::{RUN_SETTINGS, Resume, ResumeError, resume};
+pub use schedule::{Mismatch, Schedule, self_check};
 pub use series::{Change, Durations, Series};
 pub use verify::{Report, Verifier, verify};
 pub use violation::Violation;
+pub use whatif::{
+    Amount, Fate, LengthBias, Little, Modelled, Order, Outcome, PredictedGroup, PredictedStep, Prediction, Recorder,
+    Recording, Settings, Share, Stall, WhatIfError, what_if,
+};

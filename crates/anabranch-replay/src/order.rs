@@ -71,9 +71,7 @@ impl Sequence {
         violations: &mut Vec<Violation>,
     ) {
         let seq = event.seq;
-        let enabler = match moment {
-            Moment::Event(seq) | Moment::SampleEnd { lease: seq, .. } | Moment::Dequeued { admitted: seq } => seq,
-        };
+        let enabler = moment.seq();
         if enabler >= seq {
             return violations.push(Violation::EnablerLater { seq, enabler });
         }
@@ -111,6 +109,8 @@ fn allowed(cause: Cause) -> &'static [&'static str] {
         Cause::Stepped => &["stepped", "restepped", "checkpointed", "generation_resumed", "run_resumed"],
         Cause::Publishing => &["publishing"],
         Cause::Installed => &["published", "reinstalled"],
+        Cause::Reopened => &["reopened"],
+        Cause::Pace => &["excluded", "published", "reinstalled"],
         _ => &[],
     }
 }

@@ -1,13 +1,15 @@
 //! The trait with all combinators.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
-use anabranch_core::{Batch, Engine, Error, Group, Learner, Lease, Restored, Run};
-use futures::Stream;
+use anabranch_core::{Batch, Engine, Error, Group, Learner, Lease, Prompt, Restored, Run};
+use futures::{FutureExt, Stream};
 
+use crate::generate::Drive;
 use crate::{
-    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Response, Samples,
-    Score, ScoreAsync, Train,
+    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Pace, Response,
+    Samples, Score, ScoreAsync, Session, Train,
 };
 
 /// The combinators of a rollout pipeline, on any stream whose items are `Result<_, Error>`.
@@ -66,7 +68,133 @@ pub trait RolloutExt: Stream {
         Self: Stream<Item = Result<Lease, Error>> + Sized,
         E: Engine + Clone,
     {
-        Generate::new(self, engine.clone(), in_flight, samples)
+        Generate::new(self, engine.clone(), in_flight, samples, None)
+    }
+
+    /// Generates as [`generate`](Self::generate) does, but `drive` says what a sample is: it gets the prompt and a
+    /// [`Session`] with any engine, and makes as many calls as it likes, each under whatever versions are installed
+    /// meanwhile. What it appends for tools and environments is masked in the loss and has no version span; it may set
+    /// the reward, too.
+    ///
+    /// The sample ends when the future does. An error makes it `Failed`: with a reward it can be trained on, without one
+    /// the group is excluded as aborted. Where the engine gives a request up the sample is aborted, whatever the future
+    /// returns then.
+    ///
+    /// # Back-pressure
+    /// As with [`generate`](Self::generate). A sample holds its slot until its future ends, between turns too.
+    ///
+    /// # Cancel safety
+    /// Dropping a pending `next()` loses nothing. Dropping the stream drops the futures, which cancels their requests.
+    ///
+    /// # Errors
+    /// Those of [`generate`](Self::generate), and [`Error::Handler`] where `drive` or its future panics; the lease stays
+    /// open in the log and comes back when the run is resumed.
+    ///
+    /// # Panics
+    /// Where `samples` is 0.
+    ///
+    /// ```
+    /// use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
+    /// use anabranch_engine::{Reply, Sim};
+    /// use anabranch_stream::{InFlight, RolloutExt, Samples, Stopped, publish};
+    /// use futures::TryStreamExt;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let run = Run::in_memory();
+    /// let engine = Sim::scripted(|call| Reply::saying(vec![call.request.tokens.len() as u32], std::time::Duration::ZERO));
+    /// publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// let dataset = Dataset::new("d", vec![(vec![1, 2], Fields::new())]).expect("one row");
+    /// let groups: Vec<_> = run
+    ///     .prompts(dataset)
+    ///     .generate_with(&engine, InFlight::groups(1), Samples(2), |_prompt, mut session| async move {
+    ///         let call = session.generate().await?;
+    ///         session.observe(&[100 + call.tokens[0], 101]); // what the tool answered
+    ///         session.generate().await?;
+    ///         session.reward(1.0);
+    ///         Ok::<_, Stopped>(())
+    ///     })
+    ///     .try_collect()
+    ///     .await?;
+    /// let sample = &groups[0].samples[0];
+    /// assert_eq!(sample.response(), [2, 102, 101, 5]);
+    /// assert_eq!(sample.loss_mask, [true, false, false, true]);
+    /// assert_eq!((sample.logprobs.len(), sample.spans.last().map(|span| span.end)), (2, Some(2)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn generate_with<E, F, Fut, X>(
+        self,
+        engine: &E,
+        in_flight: InFlight,
+        samples: Samples,
+        mut drive: F,
+    ) -> Generate<Self, E>
+    where
+        Self: Stream<Item = Result<Lease, Error>> + Sized,
+        E: Engine + Clone,
+        F: FnMut(Arc<Prompt>, Session<E>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), X>> + Send + 'static,
+        X: Display,
+    {
+        let drive: Drive<E> = Box::new(move |prompt, session| {
+            drive(prompt, session).map(|ended| ended.map_err(|error| error.to_string())).boxed()
+        });
+        Generate::new(self, engine.clone(), in_flight, samples, Some(drive))
+    }
+
+    /// Keeps generation from running further ahead than `max_staleness` publications, as the alternative to throwing
+    /// stale groups away: a lease goes out while consumed + taken + buffered + waiting + running groups are fewer than
+    /// `(s + (η + 1)·k)·B`, with s the training step of the installed weights, η = `max_staleness`, k the update interval
+    /// ([`publish_every`](Pace::publish_every), 1 by default) and B = `batch`, the groups of a batch. With k = 1 this is
+    /// the bound of AReaL (Fu et al. 2025). Stands between the source and `generate`.
+    ///
+    /// All counts come from the log, so that a resumed run goes on under the same bound. It is on the aggregate lead: a
+    /// single group may still grow older than η, and [`fresh`](Self::fresh) may stand in the same chain.
+    ///
+    /// # Back-pressure
+    /// This is its point: leases wait for publications and for exclusions. Without a publication every `k` steps it
+    /// waits for ever.
+    ///
+    /// # Cancel safety
+    /// Dropping a pending `next()` loses nothing.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] where the log has other settings; those from upstream.
+    ///
+    /// # Panics
+    /// Where `batch` is 0.
+    ///
+    /// ```
+    /// # use anabranch_core::{Dataset, Error, Fields, Run};
+    /// # use anabranch_engine::{HashChain, Sim};
+    /// # use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
+    /// # use futures::TryStreamExt;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
+    /// # let rows = (0..12).map(|row| (vec![row], Fields::new())).collect();
+    /// # let learner = run.restore(HashChain::new(1))?;
+    /// let steps: Vec<_> = run
+    ///     .prompts(Dataset::new("d", rows).expect("twelve rows"))
+    ///     .pace(MaxStaleness(1), 2)
+    ///     .generate(&engine, InFlight::groups(8), Samples(2))
+    ///     .buffer(Capacity::groups(100))
+    ///     .batch(2)
+    ///     .train(learner)
+    ///     .publish_every(1, &engine)
+    ///     .try_collect()
+    ///     .await?;
+    /// assert_eq!(steps.len(), 6);
+    /// assert!(steps.iter().all(|step| step.gap_max <= Some(1)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn pace(self, max_staleness: MaxStaleness, batch: usize) -> Pace<Self>
+    where
+        Self: Stream<Item = Result<Lease, Error>> + Sized,
+    {
+        Pace::new(self, max_staleness, batch)
     }
 
     /// Gives each sample the reward that `score` finds. Aborted samples are skipped, and so are groups that an earlier

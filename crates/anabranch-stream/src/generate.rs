@@ -1,31 +1,43 @@
 //! Generation: leases in, groups out, in the order they complete.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anabranch_core::{
-    Cause, Context as GroupContext, Demand, Digest, Engine, EngineError, Error, Fields, Group, Lease, Moment, Request,
-    Run, Sample, Sampling, SamplingKey, Stage, Stamp, Value,
+    Cause, Context as GroupContext, Demand, Digest, Engine, Error, Fields, Group, Lease, Moment, Run, Sample, Sampling,
+    SamplingKey, Stage, Stamp,
 };
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
-use self::sample::{Retries, generate_sample};
+pub(crate) use self::drive::Drive;
+use self::drive::{called, driven};
+use self::sample::{Client, Draft, Retries};
+pub use self::session::{Session, Stopped, Turn};
+use self::settings::Settings;
 use self::slots::Slots;
+use self::watch::Watchdog;
 use crate::entry::at;
 use crate::upstream::Upstream;
 use crate::{Granularity, InFlight, Samples};
 
+mod drive;
 mod sample;
+mod session;
+mod settings;
 mod slots;
+mod watch;
 
 pin_project! {
-    /// Stream for [`generate`](crate::RolloutExt::generate).
+    /// Stream for [`generate`](crate::RolloutExt::generate) and [`generate_with`](crate::RolloutExt::generate_with).
     #[must_use = "streams do nothing unless polled"]
     pub struct Generate<S, E> {
         #[pin]
@@ -36,22 +48,22 @@ pin_project! {
 
 struct State<E> {
     engine: E,
+    /// Nothing where a sample is one call.
+    drive: Option<Drive<E>>,
     settings: Settings,
     slots: Slots,
     run: Option<Run>,
+    /// The first lease, where the run that it brought keeps it back.
+    first: Option<Lease>,
     next_key: u64,
-    growing: HashMap<u64, Growing>,
+    /// In the order in which they were submitted.
+    growing: BTreeMap<u64, Growing>,
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
-}
-
-#[derive(Clone, Debug)]
-struct Settings {
-    in_flight: InFlight,
-    samples: usize,
-    granularity: Granularity,
-    sampling: Sampling,
-    seed: u64,
-    retries: Retries,
+    /// Whether the bound on groups outside the buffer kept a lease back since the last one was issued.
+    bounded: bool,
+    /// The generation time of the last chunk.
+    progress: Arc<AtomicU64>,
+    watchdog: Option<Watchdog>,
 }
 
 /// A group some of whose samples still run.
@@ -65,11 +77,11 @@ struct Growing {
 struct Outcome {
     key: u64,
     index: usize,
-    sample: Result<Sample, EngineError>,
+    sample: Result<Sample, Error>,
 }
 
 impl<S, E> Generate<S, E> {
-    pub(crate) fn new(input: S, engine: E, in_flight: InFlight, samples: Samples) -> Self {
+    pub(crate) fn new(input: S, engine: E, in_flight: InFlight, samples: Samples, drive: Option<Drive<E>>) -> Self {
         assert!(samples.0 > 0, "samples: must be at least 1, a group without samples cannot be trained on");
         let settings = Settings {
             in_flight,
@@ -78,98 +90,29 @@ impl<S, E> Generate<S, E> {
             sampling: Sampling::default(),
             seed: 0,
             retries: Retries { limit: 3, backoff: Duration::from_millis(100) },
+            timeout: None,
         };
         let state = State {
             engine,
+            drive,
             slots: settings.slots(),
             settings,
             run: None,
+            first: None,
             next_key: 0,
-            growing: HashMap::new(),
+            growing: BTreeMap::new(),
             running: FuturesUnordered::new(),
+            bounded: false,
+            progress: Arc::default(),
+            watchdog: None,
         };
         Self { input: Upstream::new(input), state }
-    }
-
-    /// How tokens are drawn. The default: temperature 1, at most 16 tokens, no stop token.
-    ///
-    /// # Panics
-    /// Where `max_tokens` is 0, the temperature is negative or not finite, or `top_p` is outside (0, 1].
-    pub fn sampling(mut self, sampling: Sampling) -> Self {
-        assert!(sampling.max_tokens > 0, "sampling.max_tokens: must be at least 1");
-        let temperature = sampling.temperature;
-        assert!(
-            temperature.is_finite() && temperature >= 0.0,
-            "sampling.temperature: {temperature} is not in [0, inf)"
-        );
-        assert!(
-            sampling.top_p.is_none_or(|top_p| top_p > 0.0 && top_p <= 1.0),
-            "sampling.top_p: must be above 0 and at most 1"
-        );
-        assert!(sampling.top_k != Some(0), "sampling.top_k: must be at least 1");
-        self.state.settings.sampling = sampling;
-        self
-    }
-
-    /// The seed of all samples: with lease and sample index it determines every token. The default is 0.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.state.settings.seed = seed;
-        self
-    }
-
-    /// What a generation slot is for. The default is a sample.
-    pub fn granularity(mut self, granularity: Granularity) -> Self {
-        self.state.settings.granularity = granularity;
-        self.state.slots = self.state.settings.slots();
-        self
-    }
-
-    /// How often a sample is tried again after a transient fault, and how long the first of these waits; the wait
-    /// doubles with each. Past the limit the sample is aborted. The default: 3 times, from 100 ms.
-    pub fn retries(mut self, limit: u32, backoff: Duration) -> Self {
-        self.state.settings.retries = Retries { limit, backoff };
-        self
-    }
-}
-
-impl Settings {
-    fn slots(&self) -> Slots {
-        match self.granularity {
-            Granularity::Sample => Slots::new(self.in_flight.get() * self.samples, self.samples),
-            Granularity::Group => Slots::new(self.in_flight.get(), 1),
-        }
-    }
-
-    /// The most groups that operators may work on at once: generating, being scored, on their way into the log.
-    fn bound(&self) -> usize {
-        match self.granularity {
-            Granularity::Sample => (self.in_flight.get() - 1) * self.samples + 1,
-            Granularity::Group => self.in_flight.get(),
-        }
-    }
-
-    fn fields(&self) -> Fields {
-        let Sampling { temperature, top_k, top_p, max_tokens, stop } = &self.sampling;
-        let stop = stop.iter().map(|&token| Value::from(token)).collect();
-        let named = |name: &str, value: Value| (name.to_owned(), value);
-        Fields::from([
-            named("in_flight", self.in_flight.get().into()),
-            named("samples", self.samples.into()),
-            named("granularity", self.granularity.name().into()),
-            named("seed", self.seed.into()),
-            named("temperature", (*temperature).into()),
-            named("top_k", (*top_k).into()),
-            named("top_p", (*top_p).into()),
-            named("max_tokens", (*max_tokens).into()),
-            named("stop", Value::List(stop)),
-            named("retries", self.retries.limit.into()),
-        ])
     }
 }
 
 impl<E: Engine + Clone> State<E> {
     /// Whether a lease may be issued now. If not, whatever lets one be issued wakes the task.
-    fn may_issue(&self, cx: &Context<'_>) -> bool {
+    fn may_issue(&mut self, cx: &Context<'_>) -> bool {
         if !self.slots.are_free() {
             return false;
         }
@@ -178,19 +121,29 @@ impl<E: Engine + Clone> State<E> {
         if !run.submissions_open(cx.waker()) {
             return false;
         }
-        let room = || run.upstream() < demand && run.working() < self.settings.bound();
+        let mut bounded = self.bounded;
+        let mut room = || {
+            bounded |= run.working() >= self.settings.bound();
+            run.upstream() < demand && run.working() < self.settings.bound()
+        };
         // Looking again after leaving the waker, so that no departure falls between the two.
-        room() || {
+        let may = room() || {
             run.wake_on_departure(cx.waker());
             room()
-        }
+        };
+        self.bounded = bounded;
+        may
     }
 
     /// Takes a lease: submits its samples, or gives back the group that an earlier session completed.
-    fn take(&mut self, lease: Lease) -> Result<Option<Group>, Error> {
+    fn take(&mut self, lease: Lease, cx: &Context<'_>) -> Result<Option<Group>, Error> {
         if self.run.is_none() {
             lease.run().configure("generate", self.settings.fields())?;
             self.run = Some(lease.run().clone());
+            if !self.may_issue(cx) {
+                self.first = Some(lease);
+                return Ok(None);
+            }
         }
         if lease.restored().is_some() {
             return restored(lease).map(Some);
@@ -201,25 +154,52 @@ impl<E: Engine + Clone> State<E> {
 
     fn submit(&mut self, mut lease: Lease) {
         let run = lease.run().clone();
-        lease.issue(enablers(&run, self.slots.take()));
+        let departed = std::mem::take(&mut self.bounded).then(|| run.last_departed()).flatten();
+        let departed = departed.map(|stamp| (Cause::Room, stamp));
+        lease.issue(enablers(&run, self.slots.take()).into_iter().chain(departed).collect());
+        if self.growing.is_empty() {
+            self.progress.store(run.generation_time(), Ordering::Relaxed);
+        }
         let name = lease.id().to_string();
         let key = self.next_key;
         self.next_key += 1;
         let hash = Digest::of(name.as_bytes()).0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+        let client = Client {
+            engine: self.engine.clone(),
+            run: run.clone(),
+            retries: self.settings.retries,
+            progress: self.progress.clone(),
+        };
+        let prompt = self.drive.is_some().then(|| Arc::new(lease.prompt().clone()));
         for index in 0..self.settings.samples {
-            let sample = index as u32;
-            let request = Request {
+            let session = Session {
+                client: client.clone(),
+                draft: Arc::new(Mutex::new(Draft::new(lease.prompt().tokens.clone(), run.now()))),
                 id: format!("{}/{name}/{index}", run.name()),
-                tokens: lease.prompt().tokens.clone(),
-                position: 0,
+                key: SamplingKey { seed: self.settings.seed, lease: hash, sample: index as u32 },
                 sampling: self.settings.sampling.clone(),
-                key: SamplingKey { seed: self.settings.seed, lease: hash, sample },
+                turns: 0,
+                last_turn: 0,
             };
-            let generated = generate_sample(self.engine.clone(), run.clone(), request, self.settings.retries);
-            self.running.push(generated.map(move |sample| Outcome { key, index, sample }).boxed());
+            let sample = match (&mut self.drive, &prompt) {
+                (Some(drive), Some(prompt)) => {
+                    driven(drive, prompt.clone(), session, lease.id().clone(), self.settings.timeout).left_future()
+                }
+                _ => called(session, self.settings.timeout).right_future(),
+            };
+            self.running.push(sample.map(move |sample| Outcome { key, index, sample }).boxed());
         }
         let missing = self.settings.samples;
         self.growing.insert(key, Growing { lease, samples: vec![None; missing], missing });
+    }
+
+    /// Warns where nothing has happened for long.
+    fn watch(&mut self, cx: &mut Context<'_>) {
+        if let Some(watchdog) = &mut self.watchdog {
+            let oldest = self.growing.values().next();
+            let oldest = oldest.map(|group| (group.lease.run(), group.lease.id().to_string(), self.growing.len()));
+            watchdog.poll(oldest, cx);
+        }
     }
 
     /// Takes in the end of a sample; gives its group if it was the last.
@@ -234,6 +214,9 @@ impl<E: Engine + Clone> State<E> {
         group.samples[index] = Some(sample);
         group.missing -= 1;
         let complete = group.missing == 0;
+        if let Some(stamp) = freed.filter(|_| complete) {
+            group.lease.note_departure(stamp);
+        }
         if complete || self.settings.granularity == Granularity::Sample {
             self.slots.free(freed);
         }
@@ -259,8 +242,9 @@ fn enablers(run: &Run, slot: Option<Stamp>) -> Vec<(Cause, Stamp)> {
     let first = [(Cause::Opened, Some(run.opened())), (Cause::Installed, run.clock().published())];
     let slot = slot.map_or_else(|| first.to_vec(), |freed| vec![(Cause::Slot, Some(freed))]);
     let demanded = Demand::current().and_then(|_| run.last_excluded()).map(|stamp| (Cause::Demand, stamp));
+    let reopened = run.reopened().map(|stamp| (Cause::Reopened, stamp));
     let slot = slot.into_iter().filter_map(|(cause, stamp)| Some((cause, stamp?)));
-    slot.chain(Demand::since()).chain(demanded).collect()
+    slot.chain(Demand::since()).chain(demanded).chain(reopened).collect()
 }
 
 /// The group of an earlier session, read back from the log.
@@ -291,9 +275,13 @@ where
         let mut this = self.project();
         let state = this.state;
         loop {
-            while !this.input.has_ended() && state.may_issue(cx) {
-                let taken = match this.input.as_mut().poll_next(cx) {
-                    Poll::Ready(Some(lease)) => lease.and_then(|lease| state.take(lease)),
+            while (state.first.is_some() || !this.input.has_ended()) && state.may_issue(cx) {
+                let lease = match state.first.take() {
+                    Some(lease) => Poll::Ready(Some(Ok(lease))),
+                    None => this.input.as_mut().poll_next(cx),
+                };
+                let taken = match lease {
+                    Poll::Ready(Some(lease)) => lease.and_then(|lease| state.take(lease, cx)),
                     Poll::Ready(None) | Poll::Pending => break,
                 };
                 match taken {
@@ -302,13 +290,14 @@ where
                     Err(error) => return fail(this.input, state, error),
                 }
             }
+            state.watch(cx);
             match state.running.poll_next_unpin(cx) {
                 Poll::Ready(Some(outcome)) => match state.absorb(outcome) {
                     Ok(None) => {}
                     Ok(Some(group)) => return Poll::Ready(Some(Ok(at(group, Stage::Upstream)))),
                     Err(error) => return fail(this.input, state, error),
                 },
-                Poll::Ready(None) if this.input.has_ended() => return Poll::Ready(None),
+                Poll::Ready(None) if this.input.has_ended() && state.first.is_none() => return Poll::Ready(None),
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
@@ -319,6 +308,7 @@ where
 fn fail<S, E>(input: Pin<&mut Upstream<S>>, state: &mut State<E>, error: Error) -> Poll<Option<Result<Group, Error>>> {
     state.running.clear();
     state.growing.clear();
+    state.first = None;
     input.fail(error)
 }
 

@@ -61,11 +61,12 @@ pub(crate) async fn publish_after<E: Engine + ?Sized>(
     begun.ack.clone().await?;
     let pause_began = run.now();
     engine.pause(mode).await?;
-    let paused = run.now();
+    let (paused, standstill) = (run.now(), run.stand_still());
     engine.install(weights, version).await?;
     let enablers = vec![(Cause::Publishing, begun.stamp(0))];
     let published = run.complete_publication(version, digest, pause_began, paused, enablers);
     let resumed = resume(run, engine, version, published.stamp(0)).await?;
+    drop(standstill);
     Ok(Publication { version, paused: Duration::from_nanos(resumed.at - pause_began), resumed })
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anabranch_core::{Error, Group, Prompt, Stage, Status};
+use anabranch_core::{Error, Group, Moment, Prompt, Stage, Stamp, Status};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
@@ -146,17 +146,18 @@ impl Calls {
     /// Takes in the end of a call; gives its group if it was the last.
     fn absorb(&mut self, call: Call, result: Result<f64, Fault>) -> Result<Option<Group>, Error> {
         let Some(scoring) = self.scoring.get_mut(&call.key) else { return Ok(None) };
+        let now = scoring.group.context.lease.as_ref().map(|lease| lease.run().now());
+        let sample = &mut scoring.group.samples[call.index];
         match result {
-            Ok(reward) => {
-                let sample = &mut scoring.group.samples[call.index];
-                sample.reward = Some(reward);
-                sample.times.scored = scoring.group.context.lease.as_ref().map(|lease| lease.run().now());
-            }
+            Ok(reward) => (sample.reward, sample.times.scored) = (Some(reward), now),
             Err(Fault::Failed(_)) if call.tries < self.retries => {
                 self.queued.push_back(Call { tries: call.tries + 1, ..call });
                 return Ok(None);
             }
-            Err(Fault::Failed(message)) => abort_unscored(&mut scoring.group, call.index, &message),
+            Err(Fault::Failed(message)) => {
+                sample.times.scored = now;
+                abort_unscored(&mut scoring.group, call.index, &message);
+            }
             Err(Fault::Panicked(message)) => return Err(self.panicked(call, message)),
         }
         scoring.missing -= 1;
@@ -177,6 +178,17 @@ impl Calls {
         self.queued.clear();
         self.running.clear();
     }
+}
+
+/// The group on its way, which lets another lease out: because its last reward came.
+fn departing(group: Group) -> Group {
+    if let Some(lease) = &group.context.lease
+        && let Some(at) = group.samples.iter().filter_map(|sample| sample.times.scored).max()
+        && let Some(seq) = lease.seq()
+    {
+        lease.note_departure(Stamp { moment: Moment::Scored { lease: seq }, at });
+    }
+    at(group, Stage::Upstream)
 }
 
 fn judged<Fut, R, X>(call: Call, reward: Fut, limit: Option<Duration>) -> BoxFuture<'static, (Call, Result<f64, Fault>)>
@@ -243,7 +255,7 @@ where
             };
             match done {
                 Ok(None) => {}
-                Ok(Some(group)) => return Poll::Ready(Some(Ok(at(group, Stage::Upstream)))),
+                Ok(Some(group)) => return Poll::Ready(Some(Ok(departing(group)))),
                 Err(error) => {
                     calls.clear();
                     return this.input.fail(error);

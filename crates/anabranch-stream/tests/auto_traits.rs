@@ -3,8 +3,8 @@
 use anabranch_core::{Batch, Error, Group, Lease};
 use anabranch_engine::{HashChain, Sim};
 use anabranch_stream::{
-    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Publication,
-    Response, Samples, Score, ScoreAsync, Step, Train,
+    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Pace, Publication,
+    Response, Samples, Score, ScoreAsync, Session, Step, Train,
 };
 use futures::stream::BoxStream;
 
@@ -24,7 +24,9 @@ fn unpin<T: Unpin>() {}
 
 #[test]
 fn all_operators_can_move_between_threads() {
+    send::<Pace<Of<Lease>>>();
     send::<Generate<Of<Lease>, Sim>>();
+    send::<Session<Sim>>();
     send::<Score<Of<Group>, Reward>>();
     send::<ScoreAsync<Of<Group>, AsyncReward>>();
     send::<Admit<Of<Group>, Filter>>();
@@ -37,6 +39,7 @@ fn all_operators_can_move_between_threads() {
 
 #[test]
 fn operators_are_unpin_where_their_input_is_and_the_last_ones_always() {
+    unpin::<Pace<Of<Lease>>>();
     unpin::<Generate<Of<Lease>, Sim>>();
     unpin::<ScoreAsync<Of<Group>, AsyncReward>>();
     unpin::<Log<Of<Group>>>();
@@ -75,6 +78,11 @@ mod zero_is_refused {
         assert!(said(|| _ = InFlight::groups(0)).starts_with("InFlight::groups:"));
         assert!(said(|| _ = Capacity::groups(0)).starts_with("Capacity::groups:"));
         assert!(said(|| drop(leases().generate(&sim(), InFlight::groups(1), Samples(0)))).starts_with("samples:"));
+        let generate = || leases().generate(&sim(), InFlight::groups(1), Samples(1));
+        assert!(said(|| drop(generate().timeout(std::time::Duration::ZERO))).starts_with("timeout:"));
+        assert!(said(|| drop(generate().watchdog(std::time::Duration::ZERO))).starts_with("watchdog:"));
+        assert!(said(|| drop(leases().pace(MaxStaleness(1), 0))).starts_with("batch:"));
+        assert!(said(|| drop(leases().pace(MaxStaleness(1), 1).publish_every(0))).starts_with("publish_every:"));
         assert!(said(move || drop(groups().batch(0))).starts_with("batch:"));
         assert!(said(move || drop(groups().admit("", |_| true))).starts_with("name:"));
         assert!(said(move || drop(train().checkpoint_every(0))).starts_with("checkpoint_every:"));

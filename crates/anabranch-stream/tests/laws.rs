@@ -1,9 +1,9 @@
 //! Random pipelines on random scripts: whatever the settings, the laws hold and the pipeline ends.
 
-use anabranch_core::{Event, EventKind, InFlightMode, Unused};
+use anabranch_core::{Error, Event, EventKind, InFlightMode, Unused};
 use anabranch_engine::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples};
-use futures::{StreamExt, TryStreamExt};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, Step};
+use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
@@ -26,6 +26,16 @@ struct Setting {
     training: u64,
     /// One request in so many is aborted.
     aborts: u64,
+    /// One request in so many fails at first, after some of its tokens.
+    faults: u64,
+    /// The buffer's bound in bytes.
+    bytes: Option<u64>,
+    /// The consumer drops each pending `next()` after so many milliseconds, and asks again.
+    patience: Option<u64>,
+    /// Rewards take up to so many milliseconds.
+    scoring: Option<u64>,
+    /// Submissions are closed for so long, and open for so long, by turns.
+    holds: Option<(u64, u64)>,
     seed: u64,
 }
 
@@ -43,36 +53,74 @@ fn settings() -> impl Strategy<Value = Setting> {
         (proptest::option::of(1..7_usize), 1..6_usize, proptest::option::of(0..4_u64)),
         (1..4_u64, mode, unused),
         (0..60_u64, 3..40_u64, any::<u64>()),
+        (proptest::option::of(1..50_u64), proptest::option::of((1..40_u64, 1..90_u64))),
+        (2..20_u64, proptest::option::of(1..900_u64), proptest::option::of(1..50_u64)),
     )
-        .prop_map(|((rows, in_flight, samples, granularity), (capacity, batch, limit), publication, times)| {
-            let ((publish_every, mode, unused), (training, aborts, seed)) = (publication, times);
-            Setting {
-                rows,
-                in_flight,
-                samples,
-                granularity,
-                capacity,
-                batch,
-                limit,
-                publish_every,
-                mode,
-                unused,
-                training,
-                aborts,
-                seed,
-            }
-        })
+        .prop_map(
+            |((rows, in_flight, samples, granularity), (capacity, batch, limit), publication, times, waits, more)| {
+                let ((publish_every, mode, unused), (training, aborts, seed)) = (publication, times);
+                let (scoring, holds) = waits;
+                let (faults, bytes, patience) = more;
+                Setting {
+                    rows,
+                    in_flight,
+                    samples,
+                    granularity,
+                    capacity,
+                    batch,
+                    limit,
+                    publish_every,
+                    mode,
+                    unused,
+                    training,
+                    aborts,
+                    faults,
+                    bytes,
+                    patience,
+                    scoring,
+                    holds,
+                    seed,
+                }
+            },
+        )
 }
 
 fn engine(setting: &Setting) -> Sim {
-    let (aborts, seed) = (setting.aborts, setting.seed);
+    let (aborts, faults, seed) = (setting.aborts, setting.faults, setting.seed);
     let engine = Sim::scripted(move |call| {
         let key = call.request.key;
         let drawn = (key.lease ^ seed).wrapping_mul(u64::from(key.sample) + 0x9e37_79b9).rotate_left(23);
-        let end = if drawn % aborts == 0 { End::Abort("script".to_owned()) } else { End::Stop };
+        let end = match (call.retry, drawn % aborts, drawn % faults) {
+            (0, _, 0) => End::Transient("script".to_owned()),
+            (_, 0, _) => End::Abort("script".to_owned()),
+            _ => End::Stop,
+        };
         Reply::tokens(1 + (drawn >> 8) as u32 % 9, ms((drawn >> 16) % 12)).ending(end)
     });
     engine.install_time(ms(seed % 9))
+}
+
+fn capacity(groups: usize, bytes: Option<u64>) -> Capacity {
+    let capacity = Capacity::groups(groups);
+    bytes.map_or(capacity, |bytes| capacity.and_bytes(bytes))
+}
+
+/// All steps, whatever the consumer's patience.
+async fn collect(mut steps: impl Stream<Item = Result<Step, Error>> + Unpin, patience: Option<u64>) -> Vec<Step> {
+    let mut all = Vec::new();
+    loop {
+        let next = match patience {
+            None => steps.next().await,
+            Some(patience) => match timeout(ms(patience), steps.next()).await {
+                Ok(next) => next,
+                Err(_) => continue,
+            },
+        };
+        match next {
+            Some(step) => all.push(step.expect("no error")),
+            None => return all,
+        }
+    }
 }
 
 async fn run(setting: &Setting) -> Vec<Event> {
@@ -85,12 +133,21 @@ async fn run(setting: &Setting) -> Vec<Event> {
         .unused(setting.unused)
         .generate(&engine, InFlight::groups(setting.in_flight), Samples(setting.samples))
         .granularity(setting.granularity)
-        .score(|response| response.response().len() as u32)
-        .admit("most", |group| group.id.prompt.row % 11 != 5)
-        .log(run)
+        .retries(2, ms(13))
         .boxed();
+    let groups = match setting.scoring {
+        Some(slowest) => groups
+            .score_async(move |response| async move {
+                let length = response.response().len() as u64;
+                sleep(ms(length * 7 % slowest)).await;
+                Ok::<_, std::io::Error>(length as f64)
+            })
+            .boxed(),
+        None => groups.score(|response| response.response().len() as u32).boxed(),
+    };
+    let groups = groups.admit("most", |group| group.id.prompt.row % 11 != 5).log(run).boxed();
     let groups = match setting.capacity {
-        Some(capacity) => groups.buffer(Capacity::groups(capacity)).boxed(),
+        Some(most) => groups.buffer(capacity(most, setting.bytes)).boxed(),
         None => groups,
     };
     let groups = match setting.limit {
@@ -106,10 +163,25 @@ async fn run(setting: &Setting) -> Vec<Event> {
         .train(learner)
         .publish_every(setting.publish_every, &engine)
         .in_flight(setting.mode);
-    let steps = timeout(ms(1 << 40), steps.try_collect::<Vec<_>>()).await.expect("the pipeline ends");
-    steps.expect("no error");
+    let holding = async {
+        let Some((closed, open)) = setting.holds else { return std::future::pending().await };
+        loop {
+            sleep(ms(open)).await;
+            let hold = run.hold();
+            sleep(ms(closed)).await;
+            drop(hold);
+        }
+    };
+    let steps = tokio::select! {
+        steps = timeout(ms(1 << 30), collect(steps, setting.patience)) => steps.expect("the pipeline ends"),
+        () = holding => unreachable!("it goes on for ever"),
+    };
+    assert!(steps.iter().all(|step| step.groups == setting.batch));
+    let mut events = recorded.events();
+    // A hold may outlive the pipeline.
+    events.truncate(1 + events.iter().position(|event| event.kind.name() == "run_closed").expect("it was closed"));
     assert_eq!(engine.stats().running, 0);
-    recorded.events()
+    events
 }
 
 /// Groups outside the buffer, and in it, never exceed their bounds.
@@ -166,7 +238,7 @@ fn check_enablers(setting: &Setting, events: &[Event]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_laws_hold_for_random_pipelines(setting in settings()) {
@@ -181,7 +253,7 @@ proptest! {
     /// Without a buffer nothing runs beside the learner's thread, so that the whole log is determined, ties included.
     #[test]
     fn the_same_synchronous_settings_give_the_same_log(setting in settings()) {
-        let setting = Setting { capacity: None, ..setting };
+        let setting = Setting { capacity: None, holds: None, ..setting };
         let once = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             let mut events = runtime.block_on(run(&setting));

@@ -25,7 +25,7 @@ pub use anabranch_replay as replay;
 pub mod prelude {
     pub use anabranch_core::{Dataset, Engine, InFlightMode, Learner, Run, Sampling, Unused};
     pub use anabranch_log::Durability;
-    pub use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Step};
+    pub use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Session, Step, Stopped};
     pub use futures::{StreamExt, TryStreamExt};
 
     pub use crate::{Jsonl, RunLog};

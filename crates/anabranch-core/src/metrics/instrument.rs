@@ -118,6 +118,10 @@ impl<K: Ord + Clone + Display> Counts<K> {
         emitted.absolute(*value);
     }
 
+    pub(crate) fn sum(&self) -> u64 {
+        self.by.values().map(|(value, _)| value).sum()
+    }
+
     pub(crate) fn get(&self) -> BTreeMap<K, u64> {
         self.by.iter().map(|(key, (value, _))| (key.clone(), *value)).collect()
     }

@@ -187,13 +187,22 @@ impl Meter {
                 self.free(event);
             }
             EventKind::RunOpened { .. } | EventKind::Checkpointed { .. } => self.free(event),
-            EventKind::Configured { .. } | EventKind::Publishing { .. } | EventKind::RunClosed { .. } => {}
+            EventKind::Configured { .. }
+            | EventKind::Publishing { .. }
+            | EventKind::RunClosed { .. }
+            | EventKind::Held
+            | EventKind::Reopened => {}
         }
     }
 
     /// Groups completed and not settled, in no order.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = &GroupId> {
         self.open.keys()
+    }
+
+    /// Leases issued and not excluded.
+    pub(crate) fn lead(&self) -> u64 {
+        self.leased.get() - self.excluded.sum()
     }
 
     /// The two clocks.

@@ -41,18 +41,18 @@ impl Writer {
         self.reply.times.get(self.next).map(|&time| time + wait)
     }
 
-    /// Adds the next token; gives the chunk that ends before it, if one does.
+    /// Adds the next token; gives the chunk that ends there, if one does.
     fn push(&mut self, version: SpanVersion, kv_carried: bool) -> Option<Chunk> {
         let position = u64::from(self.request.position) + self.next as u64;
         let (token, logprob) = self.reply.token(self.next, self.request.key, position);
         self.next += 1;
-        let full = self.chunk.take_if(|chunk| {
-            self.chunking == Chunking::Token || chunk.version != version || chunk.kv_carried != kv_carried
-        });
+        let full = self.chunk.take_if(|chunk| chunk.version != version || chunk.kv_carried != kv_carried);
         let chunk = self.chunk.get_or_insert_with(|| empty(version, kv_carried));
         chunk.tokens.push(token);
         chunk.logprobs.push(logprob);
-        full
+        // A chunk a token leaves with its token, but for the last: that one brings the end.
+        let single = self.chunking == Chunking::Token && self.next < self.reply.times.len();
+        if single { self.chunk.take() } else { full }
     }
 
     /// The last chunk, and the fault after it if the script says so.

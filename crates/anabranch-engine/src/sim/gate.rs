@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anabranch_core::{InFlightMode, SpanVersion, Version};
+use anabranch_core::{InFlightMode, Request, SamplingKey, SpanVersion, Version};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -29,7 +29,9 @@ struct State {
     /// Pauses that aborted what ran.
     aborts: u64,
     stats: SimStats,
-    calls: HashMap<String, u32>,
+    /// By name: which turn of its sample it is, and how often it came.
+    calls: HashMap<String, (u32, u32)>,
+    turns: HashMap<SamplingKey, u32>,
 }
 
 /// A running request's KV cache and place in the history of pauses.
@@ -56,6 +58,7 @@ impl Gate {
             aborts: 0,
             stats: SimStats::default(),
             calls: HashMap::new(),
+            turns: HashMap::new(),
         };
         Self { state: Mutex::new(state), changes: watch::Sender::new(0), idle: Notify::new() }
     }
@@ -64,13 +67,20 @@ impl Gate {
         self.state.lock().stats.clone()
     }
 
-    /// Counts a request in; gives how often its name came before.
-    pub(super) fn receive(&self, id: &str) -> u32 {
+    /// Counts a request in; gives which turn of its sample it is, and how often its name came before.
+    pub(super) fn receive(&self, request: &Request) -> (u32, u32) {
         let mut state = self.state.lock();
-        state.stats.started += 1;
-        let calls = state.calls.entry(id.to_owned()).or_default();
-        *calls += 1;
-        *calls - 1
+        let State { stats, calls, turns, .. } = &mut *state;
+        stats.started += 1;
+        if let Some((turn, times)) = calls.get_mut(&request.id) {
+            *times += 1;
+            return (*turn, *times - 1);
+        }
+        let next = turns.entry(request.key).or_default();
+        let turn = *next;
+        *next += 1;
+        calls.insert(request.id.clone(), (turn, 1));
+        (turn, 0)
     }
 
     pub(super) fn cancelled(&self) {

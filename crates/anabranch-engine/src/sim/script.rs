@@ -11,6 +11,8 @@ pub struct Call<'a> {
     pub request: &'a Request,
     /// How often a request of this name came before: 0 for the first call.
     pub retry: u32,
+    /// Which turn of its sample it is: 0 for the first.
+    pub turn: u32,
 }
 
 /// How a scripted request ends.

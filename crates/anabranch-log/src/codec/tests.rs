@@ -71,11 +71,17 @@ fn every_kind() -> Vec<Event> {
         EventKind::Checkpointed { step, taken: Some(Seq(6)), name: "step-000007".to_owned() },
         EventKind::RunResumed { library: "0.1.0".to_owned(), lost: 3 },
         EventKind::RunClosed { left: vec![id("d/0/5#0")] },
+        EventKind::Held,
+        EventKind::Reopened,
     ];
     let excluded = |(reason, then)| EventKind::Excluded { id: id("d/0/2#0"), reason, then, dequeued: Some(8) };
     kinds.extend(reasons.map(excluded));
-    let moments =
-        [Moment::Event(Seq(4)), Moment::SampleEnd { lease: Seq(2), sample: 7 }, Moment::Dequeued { admitted: Seq(5) }];
+    let moments = [
+        Moment::Event(Seq(4)),
+        Moment::SampleEnd { lease: Seq(2), sample: 7 },
+        Moment::Dequeued { admitted: Seq(5) },
+        Moment::Scored { lease: Seq(2) },
+    ];
     let enablers = moments.map(|moment| Enabler { cause: Cause::Slot, moment });
     let event = |(kind, seq)| Event {
         seq: Seq(seq),

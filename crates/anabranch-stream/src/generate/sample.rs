@@ -1,121 +1,180 @@
-//! One sample: its request, the chunks that come, and its retries.
+//! One sample while it is generated.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anabranch_core::{Chunk, Engine, EngineError, Finish, Request, Run, Sample, SampleTimes, Spans, Status};
+use anabranch_core::{Chunk, Engine, EngineError, Finish, Request, Run, Sample, SampleTimes, Sampling, Spans, Status};
 use futures::StreamExt;
+use parking_lot::Mutex;
 
 /// What happens after a transient fault.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Retries {
-    /// How often a sample is tried again.
+    /// How often a request is made again.
     pub(super) limit: u32,
     /// The wait before the first of them; it doubles with each.
     pub(super) backoff: Duration,
 }
 
-/// A sample while it is generated.
-struct Draft {
-    request: Request,
+/// Why a sample gets no further.
+#[derive(Clone, Debug)]
+pub(super) enum Stop {
+    /// It is aborted, for this cause.
+    Aborted(String),
+    /// The engine is broken.
+    Fatal(EngineError),
+}
+
+#[derive(Debug)]
+/// A sample being made: its tokens so far, and what is known of them.
+pub(super) struct Draft {
+    pub(super) tokens: Vec<u32>,
     prompt_len: usize,
-    max_tokens: u32,
     loss_mask: Vec<bool>,
     logprobs: Vec<f32>,
     truncated: Option<Vec<f32>>,
     spans: Spans,
     times: SampleTimes,
+    pub(super) reward: Option<f64>,
+    /// How its last turn ended.
+    pub(super) finish: Finish,
+    pub(super) stop: Option<Stop>,
 }
 
 impl Draft {
-    fn new(request: Request, now: u64) -> Self {
+    pub(super) fn new(prompt: Vec<u32>, now: u64) -> Self {
         Self {
-            prompt_len: request.tokens.len(),
-            max_tokens: request.sampling.max_tokens,
+            prompt_len: prompt.len(),
+            tokens: prompt,
             loss_mask: Vec::new(),
             logprobs: Vec::new(),
             truncated: None,
             spans: Spans::new(),
             times: SampleTimes { submitted: Some(now), ..SampleTimes::default() },
-            request,
+            reward: None,
+            finish: Finish::Stop,
+            stop: None,
         }
     }
 
-    /// Adds a chunk; what the request continues grows with it, so that a retry goes on where the fault struck.
+    /// How many tokens the policy generated.
+    pub(super) fn generated(&self) -> usize {
+        self.logprobs.len()
+    }
+
     fn push(&mut self, chunk: &Chunk, now: u64) {
         let tokens = chunk.tokens.len();
         if tokens > 0 {
             self.times.first_token.get_or_insert(now);
         }
-        self.request.tokens.extend_from_slice(&chunk.tokens);
-        self.request.position += tokens as u32;
-        self.request.sampling.max_tokens = self.max_tokens.saturating_sub(self.request.position);
+        self.tokens.extend_from_slice(&chunk.tokens);
         self.loss_mask.extend(std::iter::repeat_n(true, tokens));
-        self.logprobs.extend_from_slice(&chunk.logprobs);
-        if let Some(truncated) = &chunk.truncated_logprobs {
-            self.truncated.get_or_insert_default().extend_from_slice(truncated);
+        // Where nothing was cut off, the truncated distribution is the whole one.
+        match (&mut self.truncated, &chunk.truncated_logprobs) {
+            (Some(truncated), more) => truncated.extend_from_slice(more.as_ref().unwrap_or(&chunk.logprobs)),
+            (None, Some(first)) => self.truncated = Some([&self.logprobs, first.as_slice()].concat()),
+            (None, None) => {}
         }
+        self.logprobs.extend_from_slice(&chunk.logprobs);
         self.spans.push(tokens as u32, chunk.version, chunk.kv_carried);
     }
 
-    fn finish(mut self, finish: Finish, now: u64) -> Sample {
-        let (status, cause) = match finish {
-            Finish::Stop => (Status::Completed, None),
-            Finish::Length => (Status::Truncated, None),
-            Finish::Abort { cause } => (Status::Aborted, Some(cause)),
-        };
-        self.times.ended = Some(now);
+    /// Adds tokens that the policy did not generate.
+    pub(super) fn observe(&mut self, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+        self.loss_mask.extend(std::iter::repeat_n(false, tokens.len()));
+    }
+
+    /// Takes back the last `tokens` tokens, which were generated.
+    pub(super) fn take_back(&mut self, tokens: usize) {
+        let generated = self.generated() - tokens;
+        self.tokens.truncate(self.tokens.len() - tokens);
+        self.loss_mask.truncate(self.loss_mask.len() - tokens);
+        self.logprobs.truncate(generated);
+        self.truncated.iter_mut().for_each(|truncated| truncated.truncate(generated));
+        self.spans.clamp(generated as u32);
+    }
+
+    pub(super) fn end(self, status: Status, cause: Option<String>, now: u64) -> Sample {
         Sample {
-            tokens: self.request.tokens,
+            tokens: self.tokens,
             prompt_len: self.prompt_len as u32,
             loss_mask: self.loss_mask,
             logprobs: self.logprobs,
             truncated_logprobs: self.truncated,
             spans: self.spans.into_vec(),
-            reward: None,
+            reward: self.reward,
             status,
             cause,
-            times: self.times,
+            times: SampleTimes { ended: Some(now), ..self.times },
         }
     }
 }
 
-/// Generates one sample. Transient faults are retried with back-off from the tokens already there; past the limit the
-/// sample is aborted.
-///
-/// # Errors
-/// The engine's fatal fault.
-pub(super) async fn generate_sample<E: Engine>(
-    engine: E,
-    run: Run,
-    request: Request,
-    retries: Retries,
-) -> Result<Sample, EngineError> {
-    let mut draft = Draft::new(request, run.now());
-    let mut faults = 0;
-    loop {
-        if draft.request.sampling.max_tokens == 0 && draft.max_tokens > 0 {
-            return Ok(draft.finish(Finish::Length, run.now()));
-        }
-        let mut chunks = engine.generate(draft.request.clone());
-        let fault = loop {
-            match chunks.next().await {
-                Some(Ok(chunk)) => {
-                    draft.push(&chunk, run.now());
-                    if let Some(finish) = chunk.finish {
-                        return Ok(draft.finish(finish, run.now()));
-                    }
-                }
-                Some(Err(EngineError::Transient(fault))) => break fault,
-                Some(Err(fatal)) => return Err(fatal),
-                None => break "its stream ended without a finish".to_owned(),
-            }
+/// What the requests of a sample need.
+#[derive(Clone, Debug)]
+pub(super) struct Client<E> {
+    pub(super) engine: E,
+    pub(super) run: Run,
+    pub(super) retries: Retries,
+    /// The generation time of the last chunk of any sample.
+    pub(super) progress: Arc<AtomicU64>,
+}
+
+impl<E: Engine> Client<E> {
+    /// One turn: continues the tokens of `draft` as `request` says. Transient faults are retried with back-off from the
+    /// tokens already there; past the limit the sample is aborted. Submissions that are closed are waited for.
+    ///
+    /// # Errors
+    /// Why the sample gets no further; it is noted in `draft` too.
+    pub(super) async fn turn(&self, draft: &Mutex<Draft>, mut request: Request) -> Result<Finish, Stop> {
+        let stopped = |stop: Stop| {
+            draft.lock().stop = Some(stop.clone());
+            Err(stop)
         };
-        drop(chunks);
-        if faults == retries.limit {
-            let cause = format!("engine, after {faults} retries: {fault}");
-            return Ok(draft.finish(Finish::Abort { cause }, run.now()));
+        let (begun, Sampling { max_tokens, .. }) = (draft.lock().generated(), request.sampling.clone());
+        let mut faults = 0;
+        loop {
+            let fault = match self.request(draft, request.clone()).await {
+                Ok(Finish::Abort { cause }) => return stopped(Stop::Aborted(cause)),
+                Ok(finish) => {
+                    draft.lock().finish = finish.clone();
+                    return Ok(finish);
+                }
+                Err(EngineError::Transient(fault)) => fault,
+                Err(fatal) => return stopped(Stop::Fatal(fatal)),
+            };
+            let generated = {
+                let draft = draft.lock();
+                request.tokens.clone_from(&draft.tokens);
+                draft.generated()
+            };
+            request.position = generated as u32;
+            request.sampling.max_tokens = max_tokens.saturating_sub((generated - begun) as u32);
+            if request.sampling.max_tokens == 0 {
+                draft.lock().finish = Finish::Length;
+                return Ok(Finish::Length);
+            }
+            if faults == self.retries.limit {
+                return stopped(Stop::Aborted(format!("engine, after {faults} retries: {fault}")));
+            }
+            tokio::time::sleep(self.retries.backoff.saturating_mul(1 << faults.min(16))).await;
+            faults += 1;
         }
-        tokio::time::sleep(retries.backoff.saturating_mul(1 << faults.min(16))).await;
-        faults += 1;
+    }
+
+    async fn request(&self, draft: &Mutex<Draft>, request: Request) -> Result<Finish, EngineError> {
+        let _running = self.run.submit().await;
+        let mut chunks = self.engine.generate(request);
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk?;
+            self.progress.store(self.run.generation_time(), Ordering::Relaxed);
+            draft.lock().push(&chunk, self.run.now());
+            if let Some(finish) = chunk.finish {
+                return Ok(finish);
+            }
+        }
+        Err(EngineError::Transient("its stream ended without a finish".to_owned()))
     }
 }

@@ -1,0 +1,262 @@
+//! The schedule of a log: each event happens when the last of its enablers did, plus its recorded delay.
+
+use std::collections::HashMap;
+
+use anabranch_core::{Cause, Enabler, Event, EventKind, GroupId, Moment, Seq};
+use serde::Serialize;
+
+/// Where a recorded time is not what the record of its causes makes it. Prints as a sentence.
+#[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
+#[serde(tag = "mismatch", rename_all = "snake_case")]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the sentence of each variant documents its fields")]
+pub enum Mismatch {
+    #[error(
+        "{seq} ({event}) is recorded at {recorded} ns; its enablers and its delay of {delay} ns make that {computed} ns"
+    )]
+    Time { seq: Seq, event: &'static str, recorded: u64, computed: u64, delay: u64 },
+    #[error("{seq} ({event}) has a delay of {delay} ns after no enabler")]
+    NoEnabler { seq: Seq, event: &'static str, delay: u64 },
+    #[error("{seq} ({event}) was enabled by {enabler}, which is not before it")]
+    EnablerLater { seq: Seq, event: &'static str, enabler: Seq },
+    #[error("{seq} ({event}) of {group} names {found} as its {cause:?} enabler, expected {expected}")]
+    EnablerOther { seq: Seq, event: &'static str, group: GroupId, cause: Cause, found: Seq, expected: Seq },
+    #[error("{seq} ({event}) of {group}: {what} at {recorded} ns, which is outside {from} to {to} ns")]
+    Moment { seq: Seq, event: &'static str, group: GroupId, what: &'static str, recorded: u64, from: u64, to: u64 },
+    #[error("{seq} stands where {expected} belongs: events are missing, doubled or out of place")]
+    NotDense { seq: Seq, expected: Seq },
+}
+
+impl Mismatch {
+    /// The event that does not match.
+    pub fn seq(&self) -> Seq {
+        match self {
+            Self::Time { seq, .. }
+            | Self::NoEnabler { seq, .. }
+            | Self::EnablerLater { seq, .. }
+            | Self::EnablerOther { seq, .. }
+            | Self::Moment { seq, .. }
+            | Self::NotDense { seq, .. } => *seq,
+        }
+    }
+}
+
+/// An event whose time depends on moments that the log tells later.
+#[derive(Debug)]
+struct Pending {
+    seq: Seq,
+    name: &'static str,
+    recorded: u64,
+    delay: u64,
+    /// The latest enabler so far.
+    latest: u64,
+    unknown: usize,
+}
+
+/// The records of a group that is not settled.
+#[derive(Copy, Clone, Debug)]
+struct Open {
+    leased: Seq,
+    completed: Option<Seq>,
+    admitted: Option<Seq>,
+}
+
+/// Computes the time of each event of a log from its enablers and compares; event by event.
+///
+/// Moments that are no events (the end of a sample, a departure from the buffer) stand in later records: events that
+/// name them are judged then, or never where the log ends before.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    first: Option<Seq>,
+    /// The time of each event.
+    times: Vec<u64>,
+    /// The first event of the session.
+    session: Seq,
+    open: HashMap<GroupId, Open>,
+    moments: HashMap<Moment, u64>,
+    /// Who waits to learn of a moment.
+    waiting: HashMap<Moment, Vec<Seq>>,
+    pending: HashMap<Seq, Pending>,
+    mismatch: Option<Mismatch>,
+}
+
+impl Schedule {
+    /// A schedule of no events.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next event.
+    pub fn push(&mut self, event: &Event) {
+        if matches!(self.mismatch, Some(Mismatch::NotDense { .. })) {
+            return;
+        }
+        let first = *self.first.get_or_insert(event.seq);
+        let expected = Seq(first.0 + self.times.len() as u64);
+        if event.seq != expected {
+            return self.note(Mismatch::NotDense { seq: event.seq, expected });
+        }
+        if matches!(event.kind, EventKind::RunOpened { .. } | EventKind::RunResumed { .. }) {
+            // What the session before left unsaid stays unsaid.
+            self.session = event.seq;
+            self.waiting.clear();
+            self.pending.clear();
+            self.moments.clear();
+        }
+        self.times.push(event.at);
+        self.follow(event);
+        self.judge(event);
+    }
+
+    /// The mismatch of the event that comes first.
+    ///
+    /// # Errors
+    /// That mismatch.
+    pub fn finish(self) -> Result<(), Mismatch> {
+        self.mismatch.map_or(Ok(()), Err)
+    }
+
+    fn note(&mut self, mismatch: Mismatch) {
+        if self.mismatch.as_ref().is_none_or(|noted| mismatch.seq() < noted.seq()) {
+            self.mismatch = Some(mismatch);
+        }
+    }
+
+    /// When an event of this session happened; moments of earlier sessions enable without a delay.
+    fn time(&self, seq: Seq) -> u64 {
+        if seq < self.session {
+            return 0;
+        }
+        let index = self.first.and_then(|first| seq.0.checked_sub(first.0));
+        index.and_then(|index| self.times.get(index as usize)).copied().unwrap_or_default()
+    }
+
+    fn judge(&mut self, event: &Event) {
+        let (seq, name, delay) = (event.seq, event.kind.name(), event.delay);
+        if event.enablers.is_empty() && delay > 0 {
+            return self.note(Mismatch::NoEnabler { seq, event: name, delay });
+        }
+        let mut pending = Pending { seq, name, recorded: event.at, delay, latest: 0, unknown: 0 };
+        for &Enabler { moment, .. } in &event.enablers {
+            let enabler = moment.seq();
+            if enabler >= seq {
+                return self.note(Mismatch::EnablerLater { seq, event: name, enabler });
+            }
+            if matches!(moment, Moment::Event(_)) {
+                pending.latest = pending.latest.max(self.time(enabler));
+            } else if let Some(&at) = self.moments.get(&moment) {
+                pending.latest = pending.latest.max(at);
+            } else {
+                pending.unknown += 1;
+                self.waiting.entry(moment).or_default().push(seq);
+            }
+        }
+        if pending.unknown > 0 {
+            self.pending.insert(seq, pending);
+        } else if !event.enablers.is_empty() {
+            self.decide(&pending);
+        }
+    }
+
+    fn decide(&mut self, pending: &Pending) {
+        let computed = pending.latest.saturating_add(pending.delay);
+        if computed != pending.recorded {
+            let Pending { seq, name: event, recorded, delay, .. } = *pending;
+            self.note(Mismatch::Time { seq, event, recorded, computed, delay });
+        }
+    }
+
+    /// The log tells when `moment` was.
+    fn learn(&mut self, moment: Moment, at: u64) {
+        self.moments.insert(moment, at);
+        for seq in self.waiting.remove(&moment).unwrap_or_default() {
+            let Some(pending) = self.pending.get_mut(&seq) else { continue };
+            pending.latest = pending.latest.max(at);
+            pending.unknown -= 1;
+            if pending.unknown == 0
+                && let Some(pending) = self.pending.remove(&seq)
+            {
+                self.decide(&pending);
+            }
+        }
+    }
+
+    /// Follows each group through its records: they must name each other, and hold moments between them.
+    fn follow(&mut self, event: &Event) {
+        let seq = event.seq;
+        match &event.kind {
+            EventKind::Leased { id, .. } | EventKind::Reissued { id, .. } => {
+                self.open.insert(id.clone(), Open { leased: seq, completed: None, admitted: None });
+            }
+            EventKind::Completed { id, summary, .. } => {
+                let Some(open) = self.open.get_mut(id) else { return };
+                open.completed = Some(seq);
+                let lease = open.leased;
+                self.same(event, id, Cause::Leased, Some(lease));
+                for (sample, index) in summary.samples.iter().zip(0..) {
+                    let Some(ended) = sample.times.ended else { continue };
+                    self.within(event, id, "a sample ended", ended, self.time(lease));
+                    self.learn(Moment::SampleEnd { lease, sample: index }, ended);
+                }
+                if let Some(scored) = summary.samples.iter().filter_map(|sample| sample.times.scored).max() {
+                    self.learn(Moment::Scored { lease }, scored);
+                }
+            }
+            EventKind::Admitted { id } => {
+                let Some(open) = self.open.get_mut(id) else { return };
+                open.admitted = Some(seq);
+                let completed = open.completed;
+                self.same(event, id, Cause::Completed, completed);
+            }
+            EventKind::Excluded { id, dequeued, .. } => {
+                let Some(open) = self.open.remove(id) else { return };
+                self.same(event, id, Cause::Completed, open.completed);
+                self.same(event, id, Cause::Admitted, open.admitted);
+                self.left(event, id, open, *dequeued);
+            }
+            EventKind::BatchTaken { groups, .. } => {
+                for group in groups {
+                    let Some(open) = self.open.remove(&group.id) else { continue };
+                    self.left(event, &group.id, open, group.dequeued);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The enabler of this cause must be the group's own record.
+    fn same(&mut self, event: &Event, group: &GroupId, cause: Cause, expected: Option<Seq>) {
+        let Some(expected) = expected else { return };
+        let named = event.enablers.iter().filter(|enabler| enabler.cause == cause);
+        let other = named.filter_map(|enabler| enabler.moment.event()).find(|&found| found != expected);
+        if let Some(found) = other {
+            let (seq, event, group) = (event.seq, event.kind.name(), group.clone());
+            self.note(Mismatch::EnablerOther { seq, event, group, cause, found, expected });
+        }
+    }
+
+    /// The group left the buffer.
+    fn left(&mut self, event: &Event, group: &GroupId, open: Open, dequeued: Option<u64>) {
+        let Some((admitted, at)) = open.admitted.zip(dequeued) else { return };
+        self.within(event, group, "it left the buffer", at, self.time(admitted));
+        self.learn(Moment::Dequeued { admitted }, at);
+    }
+
+    fn within(&mut self, event: &Event, group: &GroupId, what: &'static str, recorded: u64, from: u64) {
+        if !(from..=event.at).contains(&recorded) {
+            let (seq, to, event, group) = (event.seq, event.at, event.kind.name(), group.clone());
+            self.note(Mismatch::Moment { seq, event, group, what, recorded, from, to });
+        }
+    }
+}
+
+/// Whether the time of each event of a log is that of its last enabler plus its recorded delay: what every answer to a
+/// what-if question rests on.
+///
+/// # Errors
+/// The mismatch of the event that comes first.
+pub fn self_check<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), Mismatch> {
+    let mut schedule = Schedule::new();
+    events.into_iter().for_each(|event| schedule.push(event));
+    schedule.finish()
+}

@@ -1,0 +1,23 @@
+//! Which recorded duration stands in for one that was not recorded.
+
+/// What is drawn for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Purpose {
+    Group,
+    Rest,
+    Step,
+    Publication,
+}
+
+/// A number below `below` that depends on the arguments alone (`SplitMix64`), so that the same piece of work gets the
+/// same duration whatever the settings.
+pub(crate) fn draw(seed: u64, purpose: Purpose, number: u64, attempt: u64, below: usize) -> usize {
+    let mut state = seed;
+    for word in [purpose as u64, number, attempt] {
+        state = (state ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        state ^= state >> 31;
+    }
+    (state % below.max(1) as u64) as usize
+}

@@ -1,0 +1,63 @@
+//! The clock of generation: it stands still while no sample may be continued.
+
+use anabranch_core::InFlightMode;
+
+/// A pause of generation.
+#[derive(Copy, Clone, Debug)]
+struct Pause {
+    /// From here on no sample may begin.
+    closed: u64,
+    /// From here on no sample is continued.
+    from: u64,
+    /// Until here.
+    to: u64,
+    /// Pauses before it, in total.
+    before: u64,
+}
+
+/// The pauses of a log so far, and the versions installed in them.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    pauses: Vec<Pause>,
+    /// At which generated time each version was installed.
+    marks: Vec<u64>,
+}
+
+impl Pauses {
+    /// Generation stood still for a publication.
+    pub(crate) fn add(&mut self, mode: InFlightMode, closed: u64, paused: u64, to: u64) {
+        let from = if matches!(mode, InFlightMode::Drain | InFlightMode::Abort) { paused } else { closed };
+        let before = self.pauses.last().map_or(0, |last| last.before + (last.to - last.from));
+        self.marks.push(from - before);
+        self.pauses.push(Pause { closed, from: from.min(to), to, before });
+    }
+
+    /// Time at which samples could be continued, of the first `at` nanoseconds.
+    pub(crate) fn generated(&self, at: u64) -> u64 {
+        let index = self.pauses.partition_point(|pause| pause.from < at);
+        let Some(pause) = index.checked_sub(1).and_then(|index| self.pauses.get(index)) else { return at };
+        at - pause.before - (pause.to.min(at) - pause.from)
+    }
+
+    /// The same for the first moment at which a sample submitted at `at` could begin. `seen` is when it showed life.
+    pub(crate) fn begun(&self, at: u64, seen: u64) -> u64 {
+        let index = self.pauses.partition_point(|pause| pause.closed <= at);
+        match index.checked_sub(1).and_then(|index| self.pauses.get(index)) {
+            Some(pause) if at < pause.to && pause.to <= seen => self.generated(pause.to),
+            _ => self.generated(at),
+        }
+    }
+
+    /// Whether `at` lies in the last pause.
+    pub(crate) fn lie_around(&self, at: u64) -> bool {
+        self.pauses.last().is_some_and(|last| (last.closed..=last.to).contains(&at))
+    }
+
+    /// The generated time of a token of this version: `at` where the version was installed then, else `otherwise`, moved
+    /// to where it was.
+    pub(crate) fn within(&self, version: usize, at: u64, otherwise: u64) -> u64 {
+        let Some(&from) = self.marks.get(version) else { return at };
+        let to = self.marks.get(version + 1).copied().unwrap_or(u64::MAX);
+        if (from..=to).contains(&at) { at } else { otherwise.clamp(from, to) }
+    }
+}

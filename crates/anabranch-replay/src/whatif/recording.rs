@@ -1,0 +1,143 @@
+//! What a log tells of how long everything took: all that a schedule under other settings needs.
+
+use super::Settings;
+
+/// No index.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What the entry checks and filters said of a group: an input, whatever the settings.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passed,
+    Aborted,
+    Filtered,
+    Malformed,
+    FutureVersion,
+}
+
+impl Verdict {
+    /// The reason's name, as [`anabranch_core::Reason::name`] gives it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "",
+            Self::Aborted => "aborted",
+            Self::Filtered => "filtered",
+            Self::Malformed => "malformed",
+            Self::FutureVersion => "future_version",
+        }
+    }
+}
+
+/// One recorded lease and its group. All times are in nanoseconds; delays follow the last enabler.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    /// Its prompt's next attempt.
+    pub(crate) next: u32,
+    pub(crate) verdict: Verdict,
+    /// Its version counts as known.
+    pub(crate) known: bool,
+    /// Its generation was cut off: by a publication that aborts, or by the log's end.
+    pub(crate) cut: bool,
+    /// Tokens generated.
+    pub(crate) tokens: u64,
+    /// Sequence number of its `Completed` record: what decides ties.
+    pub(crate) key: u64,
+    /// From the lease to the first token of any sample, without pauses; `u64::MAX` where there is none.
+    pub(crate) first: u64,
+    /// Of the lease.
+    pub(crate) lease: u64,
+    /// From the last sample's end to the group's completion: scoring.
+    pub(crate) completion: u64,
+    /// From completion to admission or exclusion, where no room was waited for.
+    pub(crate) arrival: u64,
+    /// From the departure that made room to admission.
+    pub(crate) room: u64,
+    /// Of the departure from the buffer.
+    pub(crate) dequeue: u64,
+    /// From the departure to the exclusion.
+    pub(crate) exit: u64,
+}
+
+/// What a training step took.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct StepCost {
+    /// Sequence number of its `Stepped` record.
+    pub(crate) key: u64,
+    /// From the learner's being free to its asking for the first group.
+    pub(crate) poll: u64,
+    /// From the last group's departure to the batch.
+    pub(crate) take: u64,
+    /// From the batch to the step.
+    pub(crate) train: u64,
+    /// From the step to its checkpoint.
+    pub(crate) checkpoint: u64,
+    /// Whether the step was made.
+    pub(crate) made: bool,
+}
+
+/// What a publication took.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct PublicationCost {
+    /// The training step it followed.
+    pub(crate) step: u64,
+    /// Sequence number of its `Publishing` record.
+    pub(crate) key: u64,
+    /// From the step or its checkpoint to `Publishing`.
+    pub(crate) begin: u64,
+    /// From there to the pause.
+    pub(crate) ack: u64,
+    /// Until the engines stood still; nothing where they only wait for what runs.
+    pub(crate) quiesce: u64,
+    /// Until the weights were installed.
+    pub(crate) install: u64,
+    /// Until generation went on.
+    pub(crate) resume: u64,
+}
+
+/// A recorded run, reduced to what its schedule depends on; about 100 bytes and 8 a sample for each group.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    pub(crate) settings: Settings,
+    pub(crate) specs: Vec<Spec>,
+    /// From the lease to the end of each sample, without pauses, ascending: `settings.samples` for each of `specs`.
+    pub(crate) ends: Vec<u64>,
+    /// The first lease of each position of the dataset.
+    pub(crate) fresh: Vec<u32>,
+    /// Positions that the dataset has.
+    pub(crate) positions: u64,
+    /// Groups whose durations are known whole.
+    pub(crate) whole: Vec<u32>,
+    /// By training step, the first being step 1.
+    pub(crate) steps: Vec<StepCost>,
+    /// By training step.
+    pub(crate) publications: Vec<PublicationCost>,
+    /// When the run was opened.
+    pub(crate) opened: u64,
+    /// When the first weights were installed.
+    pub(crate) installed: u64,
+    /// When the learner first was free.
+    pub(crate) began: u64,
+}
+
+impl Recording {
+    /// The settings of the log. Change a copy and ask [`outcome`](Self::outcome).
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Groups leased in the log.
+    pub fn groups(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// The ends of a group's samples.
+    pub(crate) fn ends(&self, spec: u32) -> &[u64] {
+        let samples = self.settings.samples;
+        &self.ends[spec as usize * samples..][..samples]
+    }
+
+    /// From a group's lease to the end of its last sample.
+    pub(crate) fn length(&self, spec: u32) -> u64 {
+        self.ends(spec).last().copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,70 @@
+//! Generation that takes too long: group timeouts and the watchdog, in time in which generation did not stand still.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anabranch_core::Run;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+/// Ready when generation has gone on for `limit` after `since` says, which may move.
+async fn elapsed(run: Run, since: impl Fn() -> u64, limit: Duration) {
+    let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    loop {
+        let left = limit.saturating_sub(run.generation_time().saturating_sub(since()));
+        if left == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_nanos(left)).await;
+        run.moving().await;
+    }
+}
+
+/// Ready when generation has gone on for `limit` from now on.
+pub(super) fn timeout(run: Run, limit: Duration) -> impl Future<Output = ()> {
+    let since = run.generation_time();
+    elapsed(run, move || since, limit)
+}
+
+/// Warns where no token comes for a time though groups are being generated.
+pub(super) struct Watchdog {
+    limit: Duration,
+    /// The generation time of the last chunk, or of the last submission or warning.
+    progress: Arc<AtomicU64>,
+    timer: Option<BoxFuture<'static, ()>>,
+}
+
+impl Watchdog {
+    pub(super) fn new(limit: Duration, progress: Arc<AtomicU64>) -> Self {
+        Self { limit, progress, timer: None }
+    }
+
+    /// To be polled while `oldest` is the group that has been generated for longest; nothing where none is.
+    pub(super) fn poll(&mut self, oldest: Option<(&Run, String, usize)>, cx: &mut Context<'_>) {
+        let Some((run, group, growing)) = oldest else {
+            self.timer = None;
+            return;
+        };
+        loop {
+            let timer = self.timer.get_or_insert_with(|| {
+                let progress = self.progress.clone();
+                elapsed(run.clone(), move || progress.load(Ordering::Relaxed), self.limit).boxed()
+            });
+            if Pin::new(timer).poll(cx) == Poll::Pending {
+                return;
+            }
+            let (running, limit) = (run.running(), self.limit);
+            tracing::warn!(
+                oldest = group,
+                groups = growing,
+                requests = running,
+                "no token came for {limit:?} of generation: does the engine still answer?"
+            );
+            self.progress.store(run.generation_time(), Ordering::Relaxed);
+            self.timer = None;
+        }
+    }
+}

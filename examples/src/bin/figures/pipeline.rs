@@ -1,0 +1,101 @@
+//! The chain that every figure and the table run, on a scripted engine in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch::engine::{HashChain, Reply, Sim};
+use anabranch::prelude::*;
+use anabranch::{Event, EventKind, Fields, Granularity, Group, GroupId, Journal, MemoryJournal, Past, tokio_timer};
+use anyhow::Result;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// A chain and the script of its engine.
+#[derive(Copy, Clone)]
+pub struct Setup {
+    /// Prompts of the dataset.
+    pub rows: u32,
+    /// What a sample of a prompt does.
+    pub reply: fn(row: u32, sample: u32) -> Reply,
+    /// When a prompt can be leased first, since the start.
+    pub arrival: fn(row: u32) -> Duration,
+    /// Whether groups whose samples are all as long as each other are filtered.
+    pub spread: bool,
+    pub samples: u32,
+    pub in_flight: usize,
+    pub granularity: Granularity,
+    /// Groups that the buffer holds; without one the chain is synchronous.
+    pub capacity: Option<usize>,
+    pub limit: u64,
+    pub batch: usize,
+    pub training: Duration,
+    pub installation: Duration,
+    /// Training steps between publications.
+    pub interval: u64,
+    /// After so many training steps the chain is dropped.
+    pub steps: usize,
+}
+
+/// What a run left: its log, its completed groups, and its length.
+pub struct Recording {
+    pub events: Vec<Event>,
+    pub groups: BTreeMap<GroupId, Group>,
+    pub makespan: Duration,
+}
+
+/// Runs the chain on a clock of its own.
+pub fn record(setup: Setup) -> Result<Recording> {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(run(setup))
+}
+
+async fn run(setup: Setup) -> Result<Recording> {
+    let journal = Arc::new(MemoryJournal::new());
+    let run = Run::new("figures", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+    let engine = Sim::scripted(move |call| (setup.reply)(call.request.tokens[0], call.request.key.sample));
+    let engine = engine.install_time(setup.installation);
+    let learner = run.restore(HashChain::new(0))?;
+    let dataset = Dataset::new("d", (0..setup.rows).map(|row| (vec![row], Fields::new())).collect())?;
+    let began = Instant::now();
+    let groups = run
+        .prompts(dataset)
+        .then(move |lease| async move {
+            if let Ok(lease) = &lease {
+                sleep_until(began + (setup.arrival)(lease.id().prompt.row as u32)).await;
+            }
+            lease
+        })
+        .generate(&engine, InFlight::groups(setup.in_flight), Samples(setup.samples))
+        .granularity(setup.granularity)
+        .score(|response| response.response().len() as u32)
+        .admit("spread", move |group| !setup.spread || group.reward_spread() > 0.0)
+        .log(&run);
+    let groups = match setup.capacity {
+        Some(capacity) => groups.buffer(Capacity::groups(capacity)).boxed(),
+        None => groups.boxed(),
+    };
+    groups
+        .fresh(MaxStaleness(setup.limit))
+        .batch(setup.batch)
+        // Scripted training time passes here: paused time stands still while the learner's thread runs.
+        .then(move |batch| async move {
+            sleep(setup.training).await;
+            batch
+        })
+        .train(learner)
+        .publish_every(setup.interval, &engine)
+        .take(setup.steps)
+        .try_for_each(|_| async { Ok(()) })
+        .await?;
+    let makespan = began.elapsed();
+    let events = journal.events();
+    let completed = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Completed { id, .. } => Some(id.clone()),
+        _ => None,
+    });
+    let groups = completed.map(|id| Ok((id.clone(), journal.payload(&id)?))).collect::<Result<_>>()?;
+    Ok(Recording { events, groups, makespan })
+}
+
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
