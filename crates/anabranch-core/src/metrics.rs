@@ -90,7 +90,8 @@ pub struct Counters {
 pub struct Gauges {
     /// The version installed; absent before the initial installation.
     pub version: Option<Version>,
-    /// Training steps completed.
+    /// Training steps completed, as recorded last: after a restart that of the log, until the first step is trained again
+    /// from the checkpoint.
     pub step: TrainingStep,
     /// Optimizer updates made.
     pub updates: u64,

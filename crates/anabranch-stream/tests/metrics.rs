@@ -290,8 +290,12 @@ proptest! {
             train(&run, &setting, steps, || {}).await;
             let before = run.metrics();
             drop(run);
-            let run = journal.open();
+            let ear = Ear::default();
+            let run = metrics::with_local_recorder(&ear, || journal.open());
             let after = run.metrics();
+            let (leased, batches) = (before.counters.leased, before.counters.batches);
+            let told = ["anabranch_leased_total", "anabranch_batches_total"].map(|name| ear.counter(name));
+            assert_eq!(told, [leased, batches], "a recorder is told at once what earlier sessions counted");
             assert_eq!((&after.counters.leased, &after.histograms), (&before.counters.leased, &before.histograms));
             assert_eq!((after.gauges.in_flight, after.counters.queue_empty), (0, None), "of this session");
             train(&run, &setting, usize::MAX, || {}).await;
@@ -339,4 +343,21 @@ async fn the_places_of_groups_between_two_operators() {
     assert_eq!(places(), (0, 1, Some(2), 1));
     drop(first);
     assert_eq!(places(), (0, 1, Some(2), 0), "dropped by its user");
+}
+
+/// A buffer bounded by bytes is full while a group waits, however few groups it holds.
+#[tokio::test(start_paused = true)]
+async fn a_buffer_without_room_for_the_next_group_is_full() {
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+    let run = &recorded.run;
+    publish(run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    // A group of one sample with two tokens and one log-prob takes 13 bytes.
+    let capacity = Capacity::groups(10).and_bytes(20);
+    let mut groups = run.prompts(dataset(3)).generate(&engine, InFlight::groups(1), Samples(1)).buffer(capacity);
+    assert!(groups.next().now_or_never().is_none());
+    sleep(ms(45)).await;
+    let Metrics { counters, gauges, .. } = run.metrics();
+    assert_eq!((gauges.queue, gauges.waiting, gauges.queue_capacity), (Some(1), 1, Some(10)));
+    let times = [counters.queue_empty, counters.queue_full, counters.producer_blocked];
+    assert_eq!(times, [Some(ms(10)), Some(ms(25)), Some(ms(25))], "one enters at 10 ms, the next waits from 20 ms on");
 }

@@ -3,8 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
+use anabranch_core::{Dataset, Fields, Run};
+use anabranch_engine::{HashChain, Sim};
+use anabranch_stream::{InFlight, RolloutExt, Samples};
 use anabranch_tensorboard::TensorBoard;
+use futures::TryStreamExt;
 
 fn names(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -59,4 +64,37 @@ fn an_error_names_the_path() {
     fs::write(&file, "").unwrap();
     let error = TensorBoard::create(&file).unwrap_err().to_string();
     assert!(error.contains(file.to_str().unwrap()), "{error}");
+}
+
+/// A step trained again comes with counts of now, which are not those of that step.
+#[tokio::test(start_paused = true)]
+async fn a_replayed_step_has_only_what_is_its_own() {
+    let (run, engine) = (Run::in_memory(), Sim::fixed(3, Duration::from_millis(1)));
+    let rows = (0..2).map(|row| (vec![row], Fields::new())).collect();
+    let steps = run
+        .prompts(Dataset::new("d", rows).unwrap())
+        .generate(&engine, InFlight::groups(2), Samples(2))
+        .score(|_| 1.0)
+        .batch(2)
+        .train(run.restore(HashChain::new(1)).unwrap())
+        .publish_every(1, &engine);
+    let step = steps.try_collect::<Vec<_>>().await.unwrap().remove(0);
+    let dir = tempfile::tempdir().unwrap();
+    let tags = |replayed: bool| {
+        let mut step = step.clone();
+        step.replayed = replayed;
+        step.metrics = [("ess".to_owned(), 0.5), ("entropy".to_owned(), 1.0)].into();
+        let mut board = TensorBoard::create(dir.path().join(replayed.to_string())).unwrap();
+        board.step(&step, &run.metrics()).unwrap();
+        let bytes = fs::read(board.path()).unwrap();
+        move |tag: &str| bytes.windows(tag.len()).any(|window| window == tag.as_bytes())
+    };
+    let (new, replayed) = (tags(false), tags(true));
+    for tag in ["step/reward_mean", "anabranch_loss", "anabranch_effective_sample_size", "anabranch_learner/entropy"] {
+        assert!(new(tag) && replayed(tag), "{tag}");
+    }
+    for tag in ["anabranch_consumed_total", "anabranch_version", "anabranch_gap/consumed/mean"] {
+        assert!(new(tag) && !replayed(tag), "{tag}");
+    }
+    assert!(!new("anabranch_queue_size"), "without a buffer there is no queue");
 }

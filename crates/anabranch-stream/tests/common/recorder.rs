@@ -35,6 +35,16 @@ impl Ear {
         Arc::new(Listener(self.clone(), name))
     }
 
+    /// What it heard of the counter called `name`, over all its labels.
+    pub fn counter(&self, name: &str) -> u64 {
+        let heard = self.0.lock();
+        let counts = heard.iter().filter_map(|((of, _), heard)| match heard {
+            Heard::Counter(count) if of == name => Some(count),
+            _ => None,
+        });
+        counts.sum()
+    }
+
     /// It heard exactly what a snapshot reads now; of what the snapshot lacks, at most that it is not known any more.
     pub fn agrees_with(&self, run: &Run) {
         let metrics = run.metrics();

@@ -57,16 +57,17 @@ fn id(row: u64) -> GroupId {
     format!("d/0/{row}").parse().unwrap()
 }
 
-const KNOWN: Option<OldestVersion> = Some(OldestVersion::Known(Version(3)));
-
 /// The worked example of the contract: begun under v3, finished under v4, v5 published while it waits.
 #[test]
 fn a_gap_has_a_generation_part_and_a_queue_part() {
     let mut log = Log::default();
-    (0..5).for_each(|version| log.publish(version, 3 * version));
-    [0, 1, 2, 3].into_iter().zip([KNOWN, KNOWN, Some(OldestVersion::Unknown), None]).for_each(|(row, oldest)| {
+    for version in 0..5 {
+        log.publish(version, 3 * version);
+    }
+    let v3 = Some(OldestVersion::Known(Version(3)));
+    for (row, oldest) in (0..).zip([v3, v3, Some(OldestVersion::Unknown), None]) {
         log.complete(row, oldest);
-    });
+    }
     log.publish(5, 15);
     log.step(16, &[]);
     log.take(0, 0, Some(2), Seq(0));
