@@ -10,7 +10,7 @@ use anabranch::engine::{HashChain, Sim};
 use anabranch::parquet::Segments;
 use anabranch::prelude::*;
 use anabranch::replay::verify;
-use anabranch::{BoxError, Event, EventKind, Fields, GroupId, ReadLog};
+use anabranch::{BoxError, Digest, Event, EventKind, Fields, GroupId, ReadLog, publish};
 
 const SEED: u64 = 11;
 const BATCH: usize = 3;
@@ -113,6 +113,8 @@ async fn other_settings_are_refused_and_accepted_by_name() {
         let options = RunLog::options().accept_changes(accept);
         let run = RunLog::open_with(&path, Durability::Process, options).expect("the run");
         let engine = Sim::random(SEED, 1..=9, 1..=20);
+        // Where the session before left no completed group, one is generated.
+        publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.expect("weights");
         let first = run
             .prompts(dataset())
             .epochs(21)
