@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anabranch_core::{Chunk, Engine, EngineError, Finish, Request, Run, Sample, SampleTimes, Sampling, Spans, Status};
+use anabranch_core::{
+    Chunk, Engine, EngineError, Finish, Request, Run, Sample, SampleTimes, Sampling, SamplingKey, Spans, Status,
+};
 use futures::StreamExt;
 use parking_lot::Mutex;
 
@@ -123,43 +125,52 @@ pub(super) struct Client<E> {
 }
 
 impl<E: Engine> Client<E> {
-    /// One turn: continues the tokens of `draft` as `request` says. Transient faults are retried with back-off from the
+    /// One turn: continues the tokens of `draft` as `sampling` says. Transient faults are retried with back-off from the
     /// tokens already there; past the limit the sample is aborted. Submissions that are closed are waited for.
     ///
     /// # Errors
     /// Why the sample gets no further; it is noted in `draft` too.
-    pub(super) async fn turn(&self, draft: &Mutex<Draft>, mut request: Request) -> Result<Finish, Stop> {
+    pub(super) async fn turn(
+        &self,
+        draft: &Mutex<Draft>,
+        id: String,
+        key: SamplingKey,
+        sampling: &Sampling,
+    ) -> Result<Finish, Stop> {
         let stopped = |stop: Stop| {
             draft.lock().stop = Some(stop.clone());
             Err(stop)
         };
-        let (begun, Sampling { max_tokens, .. }) = (draft.lock().generated(), request.sampling.clone());
-        let mut faults = 0;
+        let begun = draft.lock().generated();
+        let (mut faults, mut fault) = (0, None);
         loop {
-            let fault = match self.request(draft, request.clone()).await {
+            let request = {
+                let mut draft = draft.lock();
+                let generated = draft.generated();
+                let max_tokens = sampling.max_tokens.saturating_sub((generated - begun) as u32);
+                if max_tokens == 0 {
+                    draft.finish = Finish::Length;
+                    return Ok(Finish::Length);
+                }
+                let sampling = Sampling { max_tokens, ..sampling.clone() };
+                Request { id: id.clone(), tokens: draft.tokens.clone(), position: generated as u32, sampling, key }
+            };
+            if let Some(fault) = fault.take().filter(|_| faults > self.retries.limit) {
+                return stopped(Stop::Aborted(format!("engine, after {} retries: {fault}", self.retries.limit)));
+            }
+            if faults > 0 {
+                let doubled = 1 << (faults - 1).min(16);
+                tokio::time::sleep(self.retries.backoff.saturating_mul(doubled)).await;
+            }
+            match self.request(draft, request).await {
                 Ok(Finish::Abort { cause }) => return stopped(Stop::Aborted(cause)),
                 Ok(finish) => {
                     draft.lock().finish = finish.clone();
                     return Ok(finish);
                 }
-                Err(EngineError::Transient(fault)) => fault,
+                Err(EngineError::Transient(said)) => fault = Some(said),
                 Err(fatal) => return stopped(Stop::Fatal(fatal)),
-            };
-            let generated = {
-                let draft = draft.lock();
-                request.tokens.clone_from(&draft.tokens);
-                draft.generated()
-            };
-            request.position = generated as u32;
-            request.sampling.max_tokens = max_tokens.saturating_sub((generated - begun) as u32);
-            if request.sampling.max_tokens == 0 {
-                draft.lock().finish = Finish::Length;
-                return Ok(Finish::Length);
             }
-            if faults == self.retries.limit {
-                return stopped(Stop::Aborted(format!("engine, after {faults} retries: {fault}")));
-            }
-            tokio::time::sleep(self.retries.backoff.saturating_mul(1 << faults.min(16))).await;
             faults += 1;
         }
     }

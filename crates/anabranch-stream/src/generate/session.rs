@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anabranch_core::{Engine, Finish, Request, Sampling, SamplingKey};
+use anabranch_core::{Engine, Finish, Sampling, SamplingKey};
 use parking_lot::Mutex;
 
 use super::sample::{Client, Draft, Stop};
@@ -70,15 +70,10 @@ impl<E: Engine> Session<E> {
     /// [`Stopped`] where the engine aborted the request, its retries are used up, or it failed for good. Whatever the
     /// closure returns then, the sample is aborted, or the pipeline ends with the engine's error.
     pub async fn generate(&mut self) -> Result<Turn, Stopped> {
-        let (tokens, position) = {
-            let draft = self.draft.lock();
-            (draft.tokens.clone(), draft.generated() as u32)
-        };
-        let before = tokens.len();
+        let before = self.draft.lock().tokens.len();
         let id = if self.turns == 0 { self.id.clone() } else { format!("{}/{}", self.id, self.turns) };
-        let request = Request { id, tokens, position, sampling: self.sampling.clone(), key: self.key };
         self.turns += 1;
-        let ended = self.client.turn(&self.draft, request).await;
+        let ended = self.client.turn(&self.draft, id, self.key, &self.sampling).await;
         let tokens = self.draft.lock().tokens[before..].to_vec();
         self.last_turn = tokens.len();
         match ended {
