@@ -1,11 +1,17 @@
-//! What the combinators cost: groups of eight samples from an engine that takes no time, through the whole chain in
-//! memory, beside the same number of groups through one bounded channel between two tasks.
+//! What the combinators cost: groups of eight samples from an engine that takes no time, through the whole chain with a
+//! journal that keeps nothing, beside the same number of groups through one bounded channel between two tasks. And that
+//! the cost of a group depends neither on their number nor on the buffer's capacity.
 
 use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch::prelude::*;
-use anabranch::{BoxError, Chunk, EngineError, Fields, Finish, Group, Request, SpanVersion, Version};
+use anabranch::{
+    Ack, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError, Past, Request,
+    SpanVersion, Timer, Version,
+};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures::SinkExt;
 use futures::future::{self, BoxFuture};
@@ -47,19 +53,41 @@ impl Engine for NoTime {
     }
 }
 
-async fn chain(groups: u64) -> Result<u64, BoxError> {
-    let run = Run::in_memory();
-    let dataset = Dataset::new("d", (0..100).map(|row| (vec![row], Fields::new())).collect())?;
-    let epochs = u32::try_from(groups / 100)?;
+/// Keeps nothing: what logging costs stands in the bench of the log.
+struct Nowhere;
+
+impl Journal for Nowhere {
+    fn append(&self, _: Vec<Event>, _: &[&Group]) -> Ack {
+        Ack::ready(Ok(()))
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        Err(JournalError::new(format!("{id} was not kept")))
+    }
+
+    fn checkpoint(
+        &self,
+        _: &Cursor,
+        _: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        Ok(None)
+    }
+}
+
+async fn chain(groups: u64, capacity: usize) -> Result<u64, BoxError> {
+    let run = Run::new("bench", Arc::new(Nowhere), Past::default(), Timer::monotonic(), Fields::new(), false);
+    let dataset = Dataset::new("d", (0..10).map(|row| (vec![row], Fields::new())).collect())?;
+    let epochs = u32::try_from(groups / 10)?;
     let mut batches = run
         .prompts(dataset)
         .epochs(epochs)
         .generate(&NoTime, InFlight::groups(64), Samples(8))
         .score(|_| 1.0)
         .admit("all", |_| true)
-        .buffer(Capacity::groups(256))
+        .buffer(Capacity::groups(capacity))
         .fresh(MaxStaleness(1))
-        .batch(BATCH);
+        .batch(BATCH)
+        .emit_partial();
     let mut seen = 0;
     while let Some(batch) = batches.try_next().await? {
         seen += batch.groups.len() as u64;
@@ -113,8 +141,24 @@ fn pipeline(criterion: &mut Criterion) {
         });
     });
     bench.bench_function("chain", |bencher| {
-        bencher.iter(|| assert_eq!(runtime.block_on(chain(GROUPS)).expect("the chain runs"), GROUPS));
+        bencher.iter(|| assert_eq!(runtime.block_on(chain(GROUPS, 256)).expect("the chain runs"), GROUPS));
     });
+    bench.finish();
+    let mut bench = criterion.benchmark_group("groups");
+    bench.sample_size(10).measurement_time(Duration::from_secs(5));
+    for groups in [10, 1_000, 100_000, 1_000_000] {
+        bench.throughput(Throughput::Elements(groups)).bench_function(groups.to_string(), |bencher| {
+            bencher.iter(|| assert_eq!(runtime.block_on(chain(groups, 256)).expect("the chain runs"), groups));
+        });
+    }
+    bench.finish();
+    let mut bench = criterion.benchmark_group("capacity");
+    bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
+    for capacity in [1, 100, 100_000] {
+        bench.bench_function(capacity.to_string(), |bencher| {
+            bencher.iter(|| assert_eq!(runtime.block_on(chain(GROUPS, capacity)).expect("the chain runs"), GROUPS));
+        });
+    }
     bench.finish();
 }
 
