@@ -54,10 +54,10 @@ impl Pauses {
     }
 
     /// The generated time of a token of this version: `at` where the version was installed then, else `otherwise`, moved
-    /// to where it was.
+    /// to where it was. A token that was due when its version was installed came right after.
     pub(crate) fn within(&self, version: usize, at: u64, otherwise: u64) -> u64 {
-        let Some(&from) = self.marks.get(version) else { return at };
-        let to = self.marks.get(version + 1).copied().unwrap_or(u64::MAX);
-        if (from..=to).contains(&at) { at } else { otherwise.clamp(from, to) }
+        let Some(&installed) = self.marks.get(version) else { return at };
+        let (from, to) = (installed + 1, self.marks.get(version + 1).copied().unwrap_or(u64::MAX));
+        if at == installed || (from..=to).contains(&at) { at.max(from) } else { otherwise.clamp(from.min(to), to) }
     }
 }

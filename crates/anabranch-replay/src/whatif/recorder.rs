@@ -85,7 +85,7 @@ impl Recorder {
             EventKind::Completed { id, summary, .. } => self.completed(event, id, summary),
             EventKind::Admitted { id } => self.admitted(event, id),
             EventKind::Excluded { id, reason, then, dequeued } => self.excluded(event, id, reason, then, *dequeued),
-            EventKind::BatchTaken { groups, .. } => self.batch(event, groups),
+            EventKind::BatchTaken { step, groups, .. } => self.batch(event, step.0, groups),
             EventKind::Stepped { step, .. } => {
                 let train = event.at.saturating_sub(self.taken);
                 if let Some(cost) = self.step(step.0) {
@@ -230,7 +230,7 @@ impl Recorder {
         }
     }
 
-    fn batch(&mut self, event: &Event, groups: &[TakenGroup]) {
+    fn batch(&mut self, event: &Event, number: u64, groups: &[TakenGroup]) {
         let mut ready = self.free;
         for group in groups {
             let Some(open) = self.open.remove(&group.id) else { continue };
@@ -254,7 +254,6 @@ impl Recorder {
             before = departure.at;
         }
         self.departures = departures;
-        let number = self.steps.iter().filter(|cost| cost.made).count() as u64 + 1;
         // A batch that is not full waited for the end of the source.
         let full = groups.len() as u64 >= self.known.get("batch").map_or(0, |fields| int(fields, "groups"));
         let take = if full { event.at.saturating_sub(ready) } else { 0 };
@@ -310,6 +309,11 @@ impl Recorder {
             self.ends[open.spec as usize * self.samples..][..self.samples].fill(elapsed);
         }
         let whole: Vec<u32> = (0..).zip(&self.specs).filter(|(_, spec)| !spec.cut).map(|(index, _)| index).collect();
+        let kept = |&index: &u32| matches!(self.specs[index as usize].verdict, Verdict::Passed | Verdict::Aborted);
+        let mut unfiltered: Vec<u32> = whole.iter().copied().filter(kept).collect();
+        if unfiltered.is_empty() {
+            unfiltered.clone_from(&whole);
+        }
         let made = self.steps.iter().filter(|step| step.made).count();
         self.steps.truncate(made);
         if whole.is_empty() || made == 0 {
@@ -329,6 +333,7 @@ impl Recorder {
             fresh: self.fresh,
             positions,
             whole,
+            unfiltered,
             steps: self.steps,
             publications: self.publications,
             opened: self.opened,

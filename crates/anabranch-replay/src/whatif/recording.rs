@@ -107,6 +107,8 @@ pub struct Recording {
     pub(crate) positions: u64,
     /// Groups whose durations are known whole.
     pub(crate) whole: Vec<u32>,
+    /// Those of them that no filter refused: what a prompt that is leased again can draw, since its group passed before.
+    pub(crate) unfiltered: Vec<u32>,
     /// By training step, the first being step 1.
     pub(crate) steps: Vec<StepCost>,
     /// By training step.

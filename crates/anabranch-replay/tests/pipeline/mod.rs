@@ -82,7 +82,7 @@ impl Script {
             .sampling(anabranch_core::Sampling { max_tokens: 1000, ..Default::default() })
             .granularity(if settings.slot_per_sample { Granularity::Sample } else { Granularity::Group })
             .score(|response| response.response().len() as u32)
-            .admit("most", move |group| group.id.prompt.row % u64::from(filter) != 1)
+            .admit("most", move |group| group.id.prompt.row % u64::from(filter) != u64::from(filter) - 1)
             .log(run)
             .boxed();
         let groups = match settings.capacity {

@@ -86,7 +86,7 @@ impl<S: Sink> Simulation<'_, S> {
     /// The version that was installed when the group's first token was sampled.
     fn oldest(&self, index: u32) -> Option<u64> {
         let group = &self.alive[index as usize];
-        if group.first == u64::MAX || group.first > self.generated {
+        if group.first == u64::MAX || (group.aborted && group.first > self.generated) {
             return None;
         }
         let mut version = self.version();

@@ -165,7 +165,9 @@ impl<S: Sink> Simulation<'_, S> {
         if self.publishes_after(number) {
             let (publication, recorded) = self.publication_cost(number);
             self.outcome.modelled.publications.add(!recorded, 1);
-            self.after(cost.checkpoint + publication.begin, publication.key, Action::Publishing);
+            // The weights are read on the learner's thread: what ends at the same time may come before.
+            let due = self.now + cost.checkpoint + publication.begin;
+            self.schedule(due, if due > self.now { 0 } else { self.phase }, publication.key, Action::Publishing);
         } else {
             self.after(cost.checkpoint, cost.key, Action::Free);
         }

@@ -30,8 +30,8 @@ impl<S: Sink> Simulation<'_, S> {
         };
         let modelled = recorded == NONE;
         let spec = if modelled {
-            let whole = &self.recording.whole;
-            whole[draw(self.seed, Purpose::Group, position, u64::from(attempt), whole.len())]
+            let drawn = if attempt > 0 { &self.recording.unfiltered } else { &self.recording.whole };
+            drawn[draw(self.seed, Purpose::Group, position, u64::from(attempt), drawn.len())]
         } else {
             recorded
         };
