@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use anabranch_replay::Settings;
+use anabranch_replay::{Fate, Settings};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use pipeline::{any_settings, cases, first_difference, happened, predicted, record, script, steps};
+use pipeline::{Delays, Script, any_settings, cases, first_difference, happened, predicted, record, script, steps};
 
 mod pipeline;
 
@@ -34,12 +34,42 @@ proptest! {
     }
 }
 
+fn delays() -> impl Strategy<Value = Delays> {
+    let up_to = |most: u64| prop_oneof![Just(0), 1..most];
+    (up_to(2 * APART), up_to(APART / 10), up_to(2 * APART), any::<bool>())
+        .prop_map(|(scoring, ack, between, late_tokens)| Delays { scoring, ack, between, late_tokens })
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    /// Rewards, acknowledgements and the loop around the pipeline take time, and first tokens are told late.
+    #[test]
+    fn delays_of_all_kinds_are_replayed((script, settings, delays) in (script(APART), any_settings(), delays())) {
+        // Without a buffer the log does not tell when the record of a group became durable.
+        let ack = if settings.capacity.is_some() { delays.ack } else { 0 };
+        let script = Script { delays: Delays { ack, ..delays }, ..script };
+        let events = script.events(&settings);
+        // Nor does it tell when a group left in an unfinished batch was taken out of the buffer.
+        let left = happened(&events).values().any(|group| group.fate == Some(Fate::Left));
+        if steps(&events).is_empty() || (left && script.delays.between > 0) {
+            return Ok(());
+        }
+        let recording = record(&events);
+        let prediction = recording.predict(recording.settings(), 1).unwrap();
+        let difference = first_difference(&happened(&events), &predicted(&prediction));
+        prop_assert!(difference.is_none(), "{}", difference.unwrap());
+        let told: Vec<_> = prediction.steps.iter().map(|s| (s.taken_ns, s.stepped_ns, s.published_ns)).collect();
+        prop_assert_eq!(told, steps(&events));
+    }
+}
+
 /// Where the log has all work that the other settings need, the answer is what the pipeline does.
 #[test]
 fn with_other_settings_the_prediction_is_what_happens() {
     let compared = Cell::new(0);
     let strategy = (script(APART), any_settings(), any_settings());
-    let run = |(script, settings, others): (pipeline::Script, Settings, Settings)| {
+    let run = |(script, settings, others): (Script, Settings, Settings)| {
         let others = Settings { samples: settings.samples, ..others };
         let events = script.events(&settings);
         if steps(&events).is_empty() {

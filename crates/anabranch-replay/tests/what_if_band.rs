@@ -50,6 +50,7 @@ fn answers_lie_within_the_band_for_200_seeds() {
             aborts: 60,
             filter: 15,
             seed,
+            delays: pipeline::Delays::default(),
         };
         let answer = record(&script.events(&recorded)).outcome(&asked, seed).unwrap();
         let real = record(&script.events(&asked));

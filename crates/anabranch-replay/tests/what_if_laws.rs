@@ -107,6 +107,7 @@ fn littles_law_holds_in_a_steady_state() {
         aborts: u64::MAX,
         filter: u32::MAX,
         seed: 11,
+        delays: pipeline::Delays::default(),
     };
     for (interval, capacity, in_flight, batch) in [(1, 16, 8, 8), (1, 64, 16, 8), (3, 32, 12, 4), (4, 24, 8, 16)] {
         let settings = Settings {

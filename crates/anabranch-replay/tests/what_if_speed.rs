@@ -156,6 +156,7 @@ fn template() -> (Template, Settings) {
         aborts: 200,
         filter: 15,
         seed: 1,
+        delays: pipeline::Delays::default(),
     };
     let settings = Settings {
         in_flight: 16,

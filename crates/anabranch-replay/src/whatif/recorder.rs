@@ -18,6 +18,8 @@ struct Open {
     leased: u64,
     completed: Option<u64>,
     admitted: Option<u64>,
+    /// Operators work on it.
+    worked_on: bool,
 }
 
 /// A departure from the buffer.
@@ -44,8 +46,11 @@ pub struct Recorder {
     /// Retries queued, and the lease before each.
     queued: HashMap<GroupId, u32>,
     working: usize,
-    last_completed: u64,
+    /// When they last did not work on as many groups as they may.
+    unblocked: u64,
     departures: Vec<Departure>,
+    /// Completed groups that no record has placed yet, and the last lease since.
+    arriving: Vec<(u32, Option<u64>)>,
     /// The end of what the learner did last.
     free: u64,
     taken: u64,
@@ -80,7 +85,7 @@ impl Recorder {
             EventKind::RunResumed { .. } => {
                 self.refuse("the run has several sessions, and a schedule across a restart cannot be replayed yet");
             }
-            EventKind::Configured { operator, settings } => self.configured(operator, settings),
+            EventKind::Configured { operator, settings } => self.configured(event.at, operator, settings),
             EventKind::Leased { id, position } => self.leased(event, id, *position),
             EventKind::Completed { id, summary, .. } => self.completed(event, id, summary),
             EventKind::Admitted { id } => self.admitted(event, id),
@@ -107,12 +112,20 @@ impl Recorder {
         self.refused.get_or_insert_with(|| WhatIfError::Unsupported(message.to_owned()));
     }
 
-    fn configured(&mut self, operator: &str, settings: &Fields) {
+    fn configured(&mut self, at: u64, operator: &str, settings: &Fields) {
         if operator == "generate" {
             let (in_flight, samples) = (int(settings, "in_flight") as usize, int(settings, "samples") as usize);
             let per_group = settings.get("granularity").and_then(|value| value.as_text()) == Some("group");
             self.bound = if per_group { in_flight } else { in_flight.saturating_sub(1) * samples + 1 };
             self.samples = samples;
+        }
+        if operator == "batch" && !self.known.contains_key("buffer") {
+            // A buffer would have told of itself before: the groups completed so far are in the batch.
+            let completed = self.open.values_mut().filter(|open| open.completed.is_some());
+            let departed = completed.filter(|open| open.worked_on).map(|open| open.worked_on = false).count();
+            for _ in 0..departed {
+                self.departed(at);
+            }
         }
         self.known.insert(operator.to_owned(), settings.clone());
     }
@@ -139,12 +152,10 @@ impl Recorder {
             (None, Some(before)) => self.specs[before as usize].next = spec,
             _ => return self.refuse("the log has leases that no source of prompts issued: they cannot be replayed"),
         }
-        let mut delay = event.delay;
-        if self.working + 1 == self.bound {
-            // It also waited until a group was no longer worked on.
-            delay = delay.min(event.at.saturating_sub(self.last_completed));
-        }
+        // It also waited until operators worked on fewer groups than they may.
+        let delay = event.delay.min(event.at.saturating_sub(self.unblocked));
         self.working += 1;
+        self.arriving.iter_mut().for_each(|(_, lease)| *lease = Some(event.at));
         self.specs.push(Spec {
             next: NONE,
             verdict: Verdict::Passed,
@@ -161,15 +172,28 @@ impl Recorder {
             exit: 0,
         });
         self.ends.extend(std::iter::repeat_n(0, self.samples));
-        self.open.insert(id.clone(), Open { spec, leased: event.at, completed: None, admitted: None });
+        self.open.insert(id.clone(), Open { spec, leased: event.at, completed: None, admitted: None, worked_on: true });
+    }
+
+    /// A group is no longer worked on.
+    fn departed(&mut self, at: u64) {
+        if self.working == self.bound {
+            self.unblocked = at;
+        }
+        self.working -= 1;
     }
 
     fn completed(&mut self, event: &Event, id: &GroupId, summary: &GroupSummary) {
-        self.working = self.working.saturating_sub(1);
-        self.last_completed = event.at;
+        let buffered = self.known.contains_key("buffer") || !self.known.contains_key("batch");
         let Some(open) = self.open.get_mut(id) else { return };
         open.completed = Some(event.at);
+        // Before a buffer it is worked on until its record is durable, which is when it is admitted or waits for room.
+        open.worked_on = buffered;
         let Open { spec: index, leased, .. } = *open;
+        self.arriving.push((index, None));
+        if !buffered {
+            self.departed(event.at);
+        }
         let began = |seen: Option<u64>| self.pauses.begun(leased, seen.unwrap_or(u64::MAX));
         let samples = self.samples;
         let ends = &mut self.ends[index as usize * samples..][..samples];
@@ -202,13 +226,30 @@ impl Recorder {
     fn admitted(&mut self, event: &Event, id: &GroupId) {
         let Some(open) = self.open.get_mut(id) else { return };
         open.admitted = Some(event.at);
+        let index = open.spec;
+        let arriving = self.arriving.iter().position(|&(spec, _)| spec == index);
+        let lease = arriving.and_then(|place| self.arriving.remove(place).1);
+        let worked_on = std::mem::take(&mut open.worked_on);
         let spec = &mut self.specs[open.spec as usize];
         let waited = open.completed.is_none_or(|completed| completed + event.delay < event.at);
-        *(if waited { &mut spec.room } else { &mut spec.arrival }) = event.delay;
+        if waited {
+            spec.room = event.delay;
+            // While a group waits for room nothing is leased: this one came to wait only after the last lease.
+            spec.arrival = lease.zip(open.completed).map_or(0, |(lease, completed)| lease - completed + 1);
+        } else {
+            spec.arrival = event.delay;
+        }
+        if worked_on {
+            self.departed(event.at);
+        }
     }
 
     fn excluded(&mut self, event: &Event, id: &GroupId, reason: &Reason, then: &Then, dequeued: Option<u64>) {
         let Some(open) = self.open.remove(id) else { return };
+        if open.worked_on {
+            self.departed(event.at);
+        }
+        self.arriving.retain(|&(spec, _)| spec != open.spec);
         if let Then::Retry(next) = then {
             self.queued.insert(next.clone(), open.spec);
         }
@@ -234,14 +275,25 @@ impl Recorder {
         let mut ready = self.free;
         for group in groups {
             let Some(open) = self.open.remove(&group.id) else { continue };
+            self.arriving.retain(|&(spec, _)| spec != open.spec);
             let entered = open.admitted.or(open.completed).unwrap_or_default();
             ready = ready.max(group.dequeued.unwrap_or(entered));
             if let Some((at, admitted)) = group.dequeued.zip(open.admitted) {
                 self.departures.push(Departure { at, admitted, spec: open.spec });
             }
         }
+        let poll = self.depart();
+        // A batch that is not full waited for the end of the source.
+        let full = groups.len() as u64 >= self.known.get("batch").map_or(0, |fields| int(fields, "groups"));
+        let take = if full { event.at.saturating_sub(ready) } else { 0 };
+        self.step(number).into_iter().for_each(|cost| (cost.poll, cost.take) = (poll, take));
+        self.taken = event.at;
+    }
+
+    /// Attributes the departures since the last batch; gives how long the learner took to ask for the first group.
+    fn depart(&mut self) -> u64 {
         let mut departures = std::mem::take(&mut self.departures);
-        departures.sort_by_key(|departure| departure.at);
+        departures.sort_by_key(|departure| (departure.at, departure.admitted));
         let (free, mut poll, mut before) = (self.free, 0, 0);
         for (departure, index) in departures.drain(..).zip(0..) {
             let base = before.max(departure.admitted);
@@ -254,11 +306,7 @@ impl Recorder {
             before = departure.at;
         }
         self.departures = departures;
-        // A batch that is not full waited for the end of the source.
-        let full = groups.len() as u64 >= self.known.get("batch").map_or(0, |fields| int(fields, "groups"));
-        let take = if full { event.at.saturating_sub(ready) } else { 0 };
-        self.step(number).into_iter().for_each(|cost| (cost.poll, cost.take) = (poll, take));
-        self.taken = event.at;
+        poll
     }
 
     fn publication(&mut self, event: &Event) {
@@ -304,6 +352,8 @@ impl Recorder {
         let Some((installed, began, 0)) = self.first else {
             return Err(WhatIfError::Unsupported("the log begins without weights on the engines".to_owned()));
         };
+        // Stale groups may have left after the last batch.
+        let last_poll = self.depart();
         for open in self.open.values().filter(|open| open.completed.is_none()) {
             let elapsed = self.pauses.generated(self.last) - self.pauses.generated(open.leased);
             self.ends[open.spec as usize * self.samples..][..self.samples].fill(elapsed);
@@ -335,6 +385,7 @@ impl Recorder {
             whole,
             unfiltered,
             steps: self.steps,
+            last_poll,
             publications: self.publications,
             opened: self.opened,
             installed,

@@ -111,6 +111,8 @@ pub struct Recording {
     pub(crate) unfiltered: Vec<u32>,
     /// By training step, the first being step 1.
     pub(crate) steps: Vec<StepCost>,
+    /// How long the learner took to ask for groups after the last of them.
+    pub(crate) last_poll: u64,
     /// By training step.
     pub(crate) publications: Vec<PublicationCost>,
     /// When the run was opened.

@@ -24,6 +24,7 @@ mod tally;
 enum Action {
     Completed(u32),
     Arrived(u32),
+    Durable(u32),
     Admitted(u32),
     Excluded(u32),
     Lease,
@@ -141,6 +142,9 @@ pub(crate) struct Simulation<'a, S> {
     sampling: usize,
     /// Groups whose samples wait for a publication to end.
     entering: Vec<u32>,
+    /// Completed groups whose records become durable, and when the last of them will be.
+    arriving: usize,
+    arrives_from: u64,
     /// Completed groups that wait for room.
     waiting: VecDeque<u32>,
     /// Places promised to groups on their way into the buffer.
@@ -195,6 +199,8 @@ impl<'a, S: Sink> Simulation<'a, S> {
             upstream: 0,
             sampling: 0,
             entering: Vec::new(),
+            arriving: 0,
+            arrives_from: 0,
             waiting: VecDeque::new(),
             promised: 0,
             buffer: Buffer::new(settings.order),
@@ -250,6 +256,10 @@ impl<'a, S: Sink> Simulation<'a, S> {
         match action {
             Action::Completed(group) => self.completed(group),
             Action::Arrived(group) => self.arrived(group),
+            Action::Durable(group) => {
+                self.arriving -= 1;
+                self.arrived(group);
+            }
             Action::Admitted(group) => {
                 self.promised -= 1;
                 self.admitted(group);

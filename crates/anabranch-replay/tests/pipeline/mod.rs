@@ -3,11 +3,13 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, InFlightMode, MemoryJournal, OldestVersion, Past, Run, Seq, Unused,
+    Ack, BoxError, Cursor, Dataset, Event, EventKind, Fields, Group, GroupId, InFlightMode, Journal, JournalError,
+    MemoryJournal, OldestVersion, Past, Run, Unused,
 };
 use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
 use anabranch_replay::{Fate, Recorder, Recording, Settings};
@@ -35,6 +37,54 @@ pub struct Script {
     /// One row in so many is filtered.
     pub filter: u32,
     pub seed: u64,
+    /// How else time passes.
+    pub delays: Delays,
+}
+
+/// What takes time beside generation, training and installation: up to so many milliseconds each.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    /// A reward, from a call.
+    pub scoring: u64,
+    /// The journal's acknowledgement.
+    pub ack: u64,
+    /// The loop around the pipeline, between two steps.
+    pub between: u64,
+    /// Whether chunks end at publications only, so that first tokens are told late.
+    pub late_tokens: bool,
+}
+
+/// A journal in memory that acknowledges late.
+struct SlowJournal {
+    memory: MemoryJournal,
+    ack: u64,
+}
+
+impl Journal for SlowJournal {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+        let first = events.first().map_or(0, |event| event.seq.0);
+        let done = self.memory.append(events, payloads);
+        if self.ack == 0 {
+            return done;
+        }
+        let acknowledged = tokio::time::Instant::now() + ms(mix(first) % self.ack);
+        Ack::new(async move {
+            tokio::time::sleep_until(acknowledged).await;
+            done.await
+        })
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        self.memory.payload(id)
+    }
+
+    fn checkpoint(
+        &self,
+        _: &Cursor,
+        _: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        Ok(None)
+    }
 }
 
 pub fn ms(millis: u64) -> Duration {
@@ -58,7 +108,7 @@ impl Script {
             let time = |token: u32| ms(1 + mix(drawn ^ mix(u64::from(token) + 1)) % script.pace);
             Reply::timed((0..tokens).map(time).collect()).ending(end)
         })
-        .chunking(Chunking::Token)
+        .chunking(if self.delays.late_tokens { Chunking::Publication } else { Chunking::Token })
         .install_time(ms(self.install))
     }
 
@@ -68,7 +118,7 @@ impl Script {
 
     /// The events of a run with these settings.
     pub async fn run(&self, settings: &Settings) -> Vec<Event> {
-        let journal = Arc::new(MemoryJournal::starting_at(Seq(0)));
+        let journal = Arc::new(SlowJournal { memory: MemoryJournal::new(), ack: self.delays.ack });
         let run = &Run::new("test", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
@@ -81,7 +131,21 @@ impl Script {
             .generate(&engine, InFlight::groups(settings.in_flight), Samples(settings.samples as u32))
             .sampling(anabranch_core::Sampling { max_tokens: 1000, ..Default::default() })
             .granularity(if settings.slot_per_sample { Granularity::Sample } else { Granularity::Group })
-            .score(|response| response.response().len() as u32)
+            .boxed();
+        let scoring = self.delays.scoring;
+        let groups = if scoring > 0 {
+            let judge = move |response: anabranch_stream::OwnedResponse| async move {
+                sleep(ms(
+                    mix(u64::from(response.sample.tokens[0]) ^ mix(response.sample.tokens.len() as u64)) % scoring
+                ))
+                .await;
+                Ok::<_, String>(1.0)
+            };
+            groups.score_async(judge).boxed()
+        } else {
+            groups.score(|response| response.response().len() as u32).boxed()
+        };
+        let groups = groups
             .admit("most", move |group| group.id.prompt.row % u64::from(filter) != u64::from(filter) - 1)
             .log(run)
             .boxed();
@@ -106,8 +170,15 @@ impl Script {
             .train(learner)
             .publish_every(settings.update_interval.unwrap(), &engine)
             .in_flight(settings.mode);
+        let between = self.delays.between;
+        let steps = steps.and_then(|step| async move {
+            if between > 0 {
+                sleep(ms(mix(step.step.0) % between)).await;
+            }
+            Ok(step)
+        });
         steps.try_collect::<Vec<_>>().await.unwrap();
-        journal.events()
+        journal.memory.events()
     }
 
     /// The same on a runtime of its own.
@@ -141,6 +212,7 @@ pub fn script(pace: u64) -> impl Strategy<Value = Script> {
             aborts,
             filter,
             seed,
+            delays: Delays::default(),
         },
     )
 }

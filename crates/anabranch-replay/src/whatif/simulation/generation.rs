@@ -67,10 +67,6 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// All samples have their status and reward.
     pub(super) fn completed(&mut self, index: u32) {
-        if self.working == self.settings.working_bound() {
-            self.clear_since = self.now;
-        }
-        self.working -= 1;
         let oldest = self.oldest(index);
         let now = self.now;
         let group = &mut self.alive[index as usize];
@@ -80,7 +76,16 @@ impl<S: Sink> Simulation<'_, S> {
         let spec = &self.recording.specs[group.spec as usize];
         self.outcome.modelled.groups.add(modelled, 1);
         self.outcome.modelled.tokens.add(modelled, tokens);
-        self.after(spec.arrival, spec.key, Action::Arrived(index));
+        if self.verdict(index) != Verdict::Passed {
+            return self.after(spec.arrival, spec.key, Action::Arrived(index));
+        }
+        // Records become durable in their order, so that no group overtakes another on its way to the buffer.
+        self.arrives_from = self.arrives_from.max(now + spec.arrival);
+        if self.arrives_from == now && self.arriving == 0 {
+            return self.arrived(index);
+        }
+        self.arriving += 1;
+        self.schedule(self.arrives_from, 0, spec.key, Action::Durable(index));
     }
 
     /// The version that was installed when the group's first token was sampled.
@@ -107,6 +112,10 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// The group is at the entry checks, and then before the buffer or batch.
     pub(super) fn arrived(&mut self, index: u32) {
+        if self.working == self.settings.working_bound() {
+            self.clear_since = self.now;
+        }
+        self.working -= 1;
         self.alive[index as usize].arrived = self.now;
         let verdict = self.verdict(index);
         if verdict != Verdict::Passed {
@@ -121,7 +130,12 @@ impl<S: Sink> Simulation<'_, S> {
             self.buffer.push(index, oldest);
             self.ask();
         }
-        self.lease();
+        if self.arriving == 0 {
+            self.lease();
+        } else {
+            // What became durable at the same time comes before a lease.
+            self.schedule(self.now, self.phase, u64::MAX, Action::Lease);
+        }
     }
 
     /// The buffer's task: admits what there is room for, then leases.
@@ -141,7 +155,7 @@ impl<S: Sink> Simulation<'_, S> {
 
     fn admit(&mut self) {
         let Some(capacity) = self.settings.capacity else { return };
-        let waited = !self.waiting.is_empty();
+        let waited = self.waiting.front().is_some_and(|&first| self.alive[first as usize].arrived < self.now);
         while let Some(&index) = self.waiting.front()
             && self.buffer.len() + self.promised < capacity
         {

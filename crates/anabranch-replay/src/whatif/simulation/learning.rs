@@ -51,7 +51,9 @@ impl<S: Sink> Simulation<'_, S> {
             self.over = true;
             return;
         }
-        self.asks_from = self.now + self.step_cost(self.outcome.steps + 1).0.poll;
+        let after_last = self.outcome.steps == self.recording.steps.len() as u64;
+        let poll = if after_last { self.recording.last_poll } else { self.step_cost(self.outcome.steps + 1).0.poll };
+        self.asks_from = self.now + poll;
         self.clear_since = if self.settings.capacity.is_none() { self.now } else { self.clear_since };
         self.ask();
         if self.settings.capacity.is_none() {
