@@ -11,6 +11,7 @@ mod pauses;
 mod prediction;
 mod recorder;
 mod recording;
+mod reproduction;
 mod settings;
 mod simulation;
 
@@ -18,6 +19,7 @@ pub use outcome::{Amount, LengthBias, Little, Modelled, Outcome, Share, Stall};
 pub use prediction::{Fate, PredictedGroup, PredictedStep, Prediction};
 pub use recorder::Recorder;
 pub use recording::Recording;
+pub use reproduction::Reproduction;
 pub use settings::{Order, Settings};
 
 /// Why a what-if question has no answer.

@@ -39,6 +39,13 @@ impl Pauses {
         at - pause.before - (pause.to.min(at) - pause.from)
     }
 
+    /// The same for the end of a sample. Where it lies in a pause, the sample had ended before, and was heard of late.
+    pub(crate) fn ended(&self, at: u64) -> u64 {
+        let index = self.pauses.partition_point(|pause| pause.from < at);
+        let heard_late = index.checked_sub(1).is_some_and(|index| at < self.pauses[index].to);
+        self.generated(at).saturating_sub(u64::from(heard_late))
+    }
+
     /// The same for the first moment at which a sample submitted at `at` could begin. `seen` is when it showed life.
     pub(crate) fn begun(&self, at: u64, seen: u64) -> u64 {
         let index = self.pauses.partition_point(|pause| pause.closed <= at);

@@ -7,7 +7,7 @@ use anabranch_core::{
 };
 
 use super::pauses::Pauses;
-use super::recording::{NONE, PublicationCost, Recording, Spec, StepCost, Verdict};
+use super::recording::{NONE, PublicationCost, Recording, Settlement, Spec, StepCost, Verdict};
 use super::{Settings, WhatIfError};
 use crate::schedule::Schedule;
 
@@ -33,6 +33,7 @@ struct Departure {
 /// Reads a log, event by event, checking its schedule on the way (see [`self_check`](crate::self_check)).
 #[derive(Debug, Default)]
 pub struct Recorder {
+    first_session: bool,
     schedule: Schedule,
     known: BTreeMap<String, Fields>,
     samples: usize,
@@ -64,6 +65,10 @@ pub struct Recorder {
     fresh: Vec<u32>,
     steps: Vec<StepCost>,
     publications: Vec<PublicationCost>,
+    /// For each of them: the pause, when the engines stood still, and the last sample's end between the two.
+    drains: Vec<(u64, u64, u64)>,
+    /// Ends of samples since the last publication began.
+    ended_since: Vec<u64>,
 }
 
 fn int(fields: &Fields, field: &str) -> u64 {
@@ -76,14 +81,22 @@ impl Recorder {
         Self::default()
     }
 
+    /// A recorder that reads the first session of a run only, up to where it was cut off.
+    pub fn of_first_session() -> Self {
+        Self { first_session: true, ..Self::default() }
+    }
+
     /// Takes the next event.
     pub fn push(&mut self, event: &Event) {
+        if self.first_session && event.session > 0 {
+            return;
+        }
         self.schedule.push(event);
         self.last = self.last.max(event.at);
         match &event.kind {
             EventKind::RunOpened { .. } => self.opened = event.at,
             EventKind::RunResumed { .. } => {
-                self.refuse("the run has several sessions, and a schedule across a restart cannot be replayed yet");
+                self.refuse("the run was opened several times: a schedule across a restart cannot be replayed, ask about the first session");
             }
             EventKind::Configured { operator, settings } => self.configured(event.at, operator, settings),
             EventKind::Leased { id, position } => self.leased(event, id, *position),
@@ -170,6 +183,9 @@ impl Recorder {
             room: 0,
             dequeue: 0,
             exit: 0,
+            leased_at: event.at,
+            settled_at: 0,
+            settlement: Settlement::Left,
         });
         self.ends.extend(std::iter::repeat_n(0, self.samples));
         self.open.insert(id.clone(), Open { spec, leased: event.at, completed: None, admitted: None, worked_on: true });
@@ -203,8 +219,14 @@ impl Recorder {
         for (sample, end) in summary.samples.iter().zip(ends.iter_mut()) {
             let ended = sample.times.ended.unwrap_or(event.at);
             last = last.max(ended);
+            let drain = self.drains.partition_point(|&(_, paused, _)| paused < ended);
+            match self.drains.get_mut(drain) {
+                Some((began, _, until)) if *began < ended => *until = ended.max(*until),
+                Some(_) => {}
+                None => self.ended_since.push(ended),
+            }
             let began = began(sample.times.first_token.or(sample.times.ended));
-            *end = self.pauses.generated(ended).saturating_sub(began);
+            *end = self.pauses.ended(ended).saturating_sub(began);
             let aborted = self.mode == InFlightMode::Abort && sample.status == Status::Aborted;
             spec.cut |= aborted && (self.publishing.is_some() || self.pauses.lie_around(ended));
             spec.known &= sample.oldest != Some(OldestVersion::Unknown);
@@ -254,6 +276,7 @@ impl Recorder {
             self.queued.insert(next.clone(), open.spec);
         }
         let spec = &mut self.specs[open.spec as usize];
+        (spec.settled_at, spec.settlement) = (event.at, Settlement::Excluded(reason.name()));
         spec.verdict = match reason {
             // It was cut off: what would have been said of it is not known.
             Reason::Aborted if spec.cut => Verdict::Passed,
@@ -276,6 +299,8 @@ impl Recorder {
         for group in groups {
             let Some(open) = self.open.remove(&group.id) else { continue };
             self.arriving.retain(|&(spec, _)| spec != open.spec);
+            let spec = &mut self.specs[open.spec as usize];
+            (spec.settled_at, spec.settlement) = (event.at, Settlement::Consumed(number));
             let entered = open.admitted.or(open.completed).unwrap_or_default();
             ready = ready.max(group.dequeued.unwrap_or(entered));
             if let Some((at, admitted)) = group.dequeued.zip(open.admitted) {
@@ -316,13 +341,12 @@ impl Recorder {
                 let begin = event.at.saturating_sub(self.free);
                 let cost = PublicationCost { step: step.0, key: event.seq.0, begin, ..PublicationCost::default() };
                 self.publishing = Some((cost, event.at));
+                self.ended_since.clear();
             }
             EventKind::Published { pause_began, paused, .. } => {
                 let Some((mut cost, began)) = self.publishing.take() else { return };
                 cost.ack = pause_began.saturating_sub(began);
-                // Draining takes as long as what runs.
-                let waits = matches!(self.mode, InFlightMode::Drain | InFlightMode::Abort);
-                cost.quiesce = if waits { 0 } else { paused.saturating_sub(*pause_began) };
+                (cost.drained, cost.quiesce) = (paused.saturating_sub(*pause_began), 0);
                 cost.install = event.at.saturating_sub(*paused);
                 self.installing = Some((cost, *pause_began, *paused));
             }
@@ -333,6 +357,8 @@ impl Recorder {
                 cost.resume = event.at.saturating_sub(installed);
                 self.first.get_or_insert((installed, event.at, cost.step));
                 self.publications.push(cost);
+                let ended = self.ended_since.drain(..).filter(|ended| (began..=paused).contains(ended)).max();
+                self.drains.push((began, paused, ended.unwrap_or(began)));
                 self.free = event.at;
             }
             _ => {}
@@ -354,6 +380,10 @@ impl Recorder {
         };
         // Stale groups may have left after the last batch.
         let last_poll = self.depart();
+        let waits = matches!(self.mode, InFlightMode::Drain | InFlightMode::Abort);
+        for (cost, &(_, paused, until)) in self.publications.iter_mut().zip(&self.drains) {
+            cost.quiesce = if waits { paused - until } else { cost.drained };
+        }
         for open in self.open.values().filter(|open| open.completed.is_none()) {
             let elapsed = self.pauses.generated(self.last) - self.pauses.generated(open.leased);
             self.ends[open.spec as usize * self.samples..][..self.samples].fill(elapsed);
@@ -388,6 +418,7 @@ impl Recorder {
             last_poll,
             publications: self.publications,
             opened: self.opened,
+            ended: self.free,
             installed,
             began,
         })

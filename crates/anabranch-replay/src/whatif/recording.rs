@@ -28,6 +28,16 @@ impl Verdict {
     }
 }
 
+/// What became of a recorded group.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Left,
+    /// In this training step.
+    Consumed(u64),
+    /// For the reason of this name.
+    Excluded(&'static str),
+}
+
 /// One recorded lease and its group. All times are in nanoseconds; delays follow the last enabler.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
@@ -56,6 +66,10 @@ pub(crate) struct Spec {
     pub(crate) dequeue: u64,
     /// From the departure to the exclusion.
     pub(crate) exit: u64,
+    /// When it was leased and settled, and how: what a simulation is compared with.
+    pub(crate) leased_at: u64,
+    pub(crate) settled_at: u64,
+    pub(crate) settlement: Settlement,
 }
 
 /// What a training step took.
@@ -86,8 +100,10 @@ pub(crate) struct PublicationCost {
     pub(crate) begin: u64,
     /// From there to the pause.
     pub(crate) ack: u64,
-    /// Until the engines stood still; nothing where they only wait for what runs.
+    /// Until the engines stood still, once nothing ran where they wait for that.
     pub(crate) quiesce: u64,
+    /// From the pause to the engines' standing still.
+    pub(crate) drained: u64,
     /// Until the weights were installed.
     pub(crate) install: u64,
     /// Until generation went on.
@@ -115,6 +131,8 @@ pub struct Recording {
     pub(crate) last_poll: u64,
     /// By training step.
     pub(crate) publications: Vec<PublicationCost>,
+    /// When what the learner did last was over.
+    pub(crate) ended: u64,
     /// When the run was opened.
     pub(crate) opened: u64,
     /// When the first weights were installed.

@@ -13,7 +13,8 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &self.alive[index as usize];
         let at = group.start + self.recording.ends(group.spec)[group.ended as usize];
         let last = group.ended as usize + 1 == self.settings.samples;
-        let key = if last { self.recording.specs[group.spec as usize].key } else { 0 };
+        let spec = &self.recording.specs[group.spec as usize];
+        let key = if last || spec.cut { spec.key } else { 0 };
         self.ends.push(Reverse((at, key, index)));
     }
 
@@ -23,7 +24,7 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &mut self.alive[index as usize];
         let spec = &self.recording.specs[group.spec as usize];
         let last = group.ended as usize + 1 == self.settings.samples;
-        if last && spec.cut && group.rest == NONE {
+        if last && spec.cut && group.rest == NONE && !group.aborted {
             return self.go_on(index);
         }
         group.ended += 1;
@@ -188,8 +189,7 @@ impl<S: Sink> Simulation<'_, S> {
         let retries = matches!(reason, "aborted" | "stale");
         let retried = retries && self.settings.max_attempts.is_some_and(|max| group.attempt + 1 < max);
         if retried {
-            // The retry of a prompt that the log does not show at its first attempt is not in it either.
-            let recorded = self.recorded_attempt(group.position, group.attempt + 1);
+            let recorded = self.recording.recorded_attempt(group.position, group.attempt + 1);
             let (position, attempt) = (group.position, group.attempt + 1);
             self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now });
         }
@@ -200,17 +200,26 @@ impl<S: Sink> Simulation<'_, S> {
         self.settle(index, Fate::Excluded { reason, gap, retried });
     }
 
-    /// The recorded lease of a prompt's attempt.
-    fn recorded_attempt(&self, position: u64, attempt: u32) -> u32 {
-        let first = self.recording.fresh.get(position as usize).copied().unwrap_or(NONE);
-        (0..attempt).fold(first, |spec, _| self.recording.specs.get(spec as usize).map_or(NONE, |spec| spec.next))
-    }
-
-    /// Ends all samples that run: a publication aborts them.
-    pub(super) fn abort_all(&mut self) {
-        let mut groups: Vec<u32> =
-            std::mem::take(&mut self.ends).into_iter().map(|Reverse((.., group))| group).collect();
-        groups.sort_unstable_by_key(|&group| (self.alive[group as usize].leased, self.alive[group as usize].position));
+    /// Ends all samples that run: a publication aborts them. Those that the log shows aborted within `window` end as there.
+    pub(super) fn abort_all(&mut self, window: u64) {
+        let mut groups: Vec<u32> = Vec::new();
+        for Reverse((at, key, index)) in std::mem::take(&mut self.ends) {
+            let group = &mut self.alive[index as usize];
+            let spec = &self.recording.specs[group.spec as usize];
+            group.aborted = true;
+            let shown = spec.cut
+                && group.rest == NONE
+                && group.start + self.recording.length(group.spec) <= self.generated + window;
+            if shown {
+                self.ends.push(Reverse((at, key, index)));
+            } else {
+                groups.push(index);
+            }
+        }
+        groups.sort_unstable_by_key(|&group| {
+            let group = &self.alive[group as usize];
+            (self.recording.specs[group.spec as usize].key, group.leased, group.position)
+        });
         for index in groups {
             let group = &mut self.alive[index as usize];
             let left = self.settings.samples - group.ended as usize;
@@ -219,7 +228,6 @@ impl<S: Sink> Simulation<'_, S> {
             if group.rest == NONE && !self.recording.specs[group.spec as usize].cut {
                 group.tokens = (u128::from(group.tokens) * u128::from(spent) / u128::from(whole)) as u64;
             }
-            group.aborted = true;
             self.sampling -= left;
             let freed = if self.settings.slot_per_sample { left } else { 1 };
             self.slots.extend(std::iter::repeat_n(self.now, freed));

@@ -54,7 +54,9 @@ impl<S: Sink> Simulation<'_, S> {
         let after_last = self.outcome.steps == self.recording.steps.len() as u64;
         let poll = if after_last { self.recording.last_poll } else { self.step_cost(self.outcome.steps + 1).0.poll };
         self.asks_from = self.now + poll;
-        self.clear_since = if self.settings.capacity.is_none() { self.now } else { self.clear_since };
+        if self.settings.capacity.is_none() && self.outcome.steps > 0 {
+            self.clear_since = self.now;
+        }
         self.ask();
         if self.settings.capacity.is_none() {
             self.lease();
@@ -190,7 +192,7 @@ impl<S: Sink> Simulation<'_, S> {
         }
         self.publication = Publication::Draining;
         if self.settings.mode == InFlightMode::Abort {
-            self.abort_all();
+            self.abort_all(cost.drained);
         }
         if self.sampling == 0 {
             self.drained();
@@ -199,12 +201,13 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// Nothing runs any more.
     pub(super) fn drained(&mut self) {
-        self.publication = Publication::Still;
-        self.quiesced();
+        let (cost, _) = self.publication_cost(self.outcome.steps);
+        self.after(cost.quiesce, cost.key, Action::Quiesced);
     }
 
     /// Generation stands still.
     pub(super) fn quiesced(&mut self) {
+        self.publication = Publication::Still;
         let (cost, _) = self.publication_cost(self.outcome.steps);
         self.after(cost.install, cost.key, Action::Installed);
     }
