@@ -64,10 +64,11 @@ proptest! {
         others in any_settings(),
         seed in any::<u64>(),
         abort in any::<bool>(),
+        kills in proptest::collection::vec(1..500_u64, 0..3),
     ) {
         let settings = if abort { Settings { mode: InFlightMode::Abort, ..settings } } else { settings };
-        let events = script.events(&settings);
-        if steps(&events).is_empty() {
+        let events = script.sessions(&settings, &kills);
+        if steps(&events).iter().all(|step| step.1 == 0) {
             return Ok(());
         }
         let others = Settings { samples: settings.samples, ..others };

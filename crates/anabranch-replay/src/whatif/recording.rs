@@ -43,6 +43,8 @@ pub(crate) enum Settlement {
 pub(crate) struct Spec {
     /// Its prompt's next attempt.
     pub(crate) next: u32,
+    /// The same lease, issued again after a restart.
+    pub(crate) again: u32,
     pub(crate) verdict: Verdict,
     /// Its version counts as known.
     pub(crate) known: bool,
@@ -87,6 +89,23 @@ pub(crate) struct StepCost {
     pub(crate) checkpoint: u64,
     /// Whether the step was made.
     pub(crate) made: bool,
+    /// Whether it was made from the log of an earlier session, so that nothing tells how long it took.
+    pub(crate) retrained: bool,
+}
+
+/// A session of a run, in nanoseconds of its own clock.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Session {
+    /// When it was opened.
+    pub(crate) opened: u64,
+    /// When weights were installed.
+    pub(crate) installed: u64,
+    /// When the learner first asked for groups; nothing where the session ended before.
+    pub(crate) began: Option<u64>,
+    /// Its last event.
+    pub(crate) last: u64,
+    /// Versions begun and not published.
+    pub(crate) burned: u64,
 }
 
 /// What a publication took.
@@ -133,12 +152,8 @@ pub struct Recording {
     pub(crate) publications: Vec<PublicationCost>,
     /// When what the learner did last was over.
     pub(crate) ended: u64,
-    /// When the run was opened.
-    pub(crate) opened: u64,
-    /// When the first weights were installed.
-    pub(crate) installed: u64,
-    /// When the learner first was free.
-    pub(crate) began: u64,
+    /// At least one of them began.
+    pub(crate) sessions: Vec<Session>,
 }
 
 impl Recording {

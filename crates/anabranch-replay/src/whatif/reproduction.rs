@@ -29,7 +29,7 @@ impl Recording {
         let mut first: Option<(u64, (u64, u32))> = None;
         let prediction = self.predict(&self.settings, 0)?;
         for group in &prediction.groups {
-            let index = self.recorded_attempt(group.position, group.attempt);
+            let index = self.last_issue(self.recorded_attempt(group.position, group.attempt));
             if self.settings.steps.is_some() && index == NONE {
                 // Leased after the log's end.
                 continue;
@@ -46,7 +46,8 @@ impl Recording {
         }
         // What the simulation never leased is told wrong too.
         let told = fates.of;
-        let missing = (self.specs.len() as u64).saturating_sub(told);
+        let leases = self.specs.iter().filter(|spec| spec.again == NONE).count() as u64;
+        let missing = leases.saturating_sub(told);
         let missing = if self.settings.steps.is_some() { 0 } else { missing };
         fates.add(false, missing);
         times.add(false, missing);
@@ -74,6 +75,15 @@ impl Recording {
     /// The recorded lease of a prompt's attempt.
     pub(crate) fn recorded_attempt(&self, position: u64, attempt: u32) -> u32 {
         let first = self.fresh.get(position as usize).copied().unwrap_or(NONE);
-        (0..attempt).fold(first, |spec, _| self.specs.get(spec as usize).map_or(NONE, |spec| spec.next))
+        (0..attempt)
+            .fold(first, |spec, _| self.specs.get(self.last_issue(spec) as usize).map_or(NONE, |spec| spec.next))
+    }
+
+    /// The last issue of a recorded lease.
+    pub(crate) fn last_issue(&self, mut spec: u32) -> u32 {
+        while let Some(again) = self.specs.get(spec as usize).map(|spec| spec.again).filter(|&again| again != NONE) {
+            spec = again;
+        }
+        spec
     }
 }

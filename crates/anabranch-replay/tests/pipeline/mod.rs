@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_core::{
-    Ack, BoxError, Cursor, Dataset, Event, EventKind, Fields, Group, GroupId, InFlightMode, Journal, JournalError,
-    MemoryJournal, OldestVersion, Past, Run, Unused,
+    Ack, BoxError, Checkpoint, Cursor, Dataset, Event, EventKind, Fields, Group, GroupId, InFlightMode, Journal,
+    JournalError, MemoryJournal, OldestVersion, Past, Run, Unused,
 };
 use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
 use anabranch_replay::{Fate, Recorder, Recording, Settings};
@@ -54,10 +54,12 @@ pub struct Delays {
     pub late_tokens: bool,
 }
 
-/// A journal in memory that acknowledges late.
+/// A journal in memory that acknowledges late; runs that are to be resumed keep their checkpoints in a directory.
 struct SlowJournal {
     memory: MemoryJournal,
     ack: u64,
+    dir: Option<tempfile::TempDir>,
+    checkpoints: Mutex<Vec<Checkpoint>>,
 }
 
 impl Journal for SlowJournal {
@@ -80,10 +82,17 @@ impl Journal for SlowJournal {
 
     fn checkpoint(
         &self,
-        _: &Cursor,
-        _: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+        cursor: &Cursor,
+        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
     ) -> Result<Option<String>, JournalError> {
-        Ok(None)
+        let Some(dir) = &self.dir else { return Ok(None) };
+        let mut checkpoints = self.checkpoints.lock().unwrap();
+        let name = checkpoints.len().to_string();
+        let path = dir.path().join(&name);
+        std::fs::create_dir(&path).unwrap();
+        write(&path).unwrap();
+        checkpoints.push(Checkpoint { name: name.clone(), path, cursor: cursor.clone() });
+        Ok(Some(name))
     }
 }
 
@@ -116,10 +125,26 @@ impl Script {
         if self.steady { ms(self.training) } else { ms(1 + mix(self.seed ^ mix(step)) % self.training) }
     }
 
-    /// The events of a run with these settings.
-    pub async fn run(&self, settings: &Settings) -> Vec<Event> {
-        let journal = Arc::new(SlowJournal { memory: MemoryJournal::new(), ack: self.delays.ack });
-        let run = &Run::new("test", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+    /// The events of a run with these settings, killed so many milliseconds into each session but the last.
+    pub async fn run(&self, settings: &Settings, kills: &[u64]) -> Vec<Event> {
+        let dir = (!kills.is_empty()).then(|| tempfile::tempdir().unwrap());
+        let (memory, checkpoints) = (MemoryJournal::new(), Mutex::default());
+        let journal = Arc::new(SlowJournal { memory, ack: self.delays.ack, dir, checkpoints });
+        for &kill in kills {
+            let session = self.session(settings, journal.clone());
+            if tokio::time::timeout(ms(kill), session).await.is_ok() {
+                return journal.memory.events();
+            }
+        }
+        self.session(settings, journal.clone()).await;
+        journal.memory.events()
+    }
+
+    async fn session(&self, settings: &Settings, journal: Arc<SlowJournal>) {
+        let events = journal.memory.events();
+        let mut past = if events.is_empty() { Past::default() } else { anabranch_replay::resume(events).unwrap() };
+        past.checkpoints = journal.checkpoints.lock().unwrap().iter().rev().cloned().collect();
+        let run = &Run::new("test", journal, past, tokio_timer(), Fields::new(), false);
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
         let rows = (0..self.rows).map(|row| (vec![row], Fields::new())).collect();
@@ -168,6 +193,7 @@ impl Script {
                 }
             })
             .train(learner)
+            .checkpoint_every(3)
             .publish_every(settings.update_interval.unwrap(), &engine)
             .in_flight(settings.mode);
         let between = self.delays.between;
@@ -178,13 +204,17 @@ impl Script {
             Ok(step)
         });
         steps.try_collect::<Vec<_>>().await.unwrap();
-        journal.memory.events()
     }
 
     /// The same on a runtime of its own.
     pub fn events(&self, settings: &Settings) -> Vec<Event> {
+        self.sessions(settings, &[])
+    }
+
+    /// The same, killed on the way.
+    pub fn sessions(&self, settings: &Settings, kills: &[u64]) -> Vec<Event> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(self.run(settings))
+        runtime.block_on(self.run(settings, kills))
     }
 }
 
@@ -296,6 +326,7 @@ pub fn happened(events: &[Event]) -> BTreeMap<(u64, u32), Happened> {
                     OldestVersion::Unknown => panic!("the scripted engine knows its versions"),
                 });
             }
+            EventKind::Reissued { id, .. } => groups.get_mut(&key(id)).unwrap().leased = event.at,
             EventKind::Admitted { id } => groups.get_mut(&key(id)).unwrap().admitted = Some(event.at),
             EventKind::Excluded { id, reason, then, dequeued } => {
                 let group = groups.get_mut(&key(id)).unwrap();
@@ -360,7 +391,7 @@ pub fn steps(events: &[Event]) -> Vec<(u64, u64, Option<u64>)> {
         match &event.kind {
             EventKind::BatchTaken { .. } => steps.push((event.at, 0, None)),
             EventKind::Stepped { .. } => steps.last_mut().unwrap().1 = event.at,
-            EventKind::Published { version, .. } if version.0 > 0 => steps.last_mut().unwrap().2 = Some(event.at),
+            EventKind::Published { step, .. } if step.0 > 0 => steps.last_mut().unwrap().2 = Some(event.at),
             _ => {}
         }
     }

@@ -51,7 +51,7 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &mut self.alive[index as usize];
         let whole = &self.recording.whole;
         let rest = whole[draw(self.seed, Purpose::Rest, group.position, u64::from(group.attempt), whole.len())];
-        (group.rest, group.modelled) = (rest, true);
+        group.rest = rest;
         let drawn = &self.recording.specs[rest as usize];
         if self.recording.specs[group.spec as usize].first == u64::MAX {
             group.first = self.generated.saturating_add(drawn.first);
@@ -68,10 +68,13 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// All samples have their status and reward.
     pub(super) fn completed(&mut self, index: u32) {
-        let oldest = self.oldest(index);
+        let (oldest, place) = (self.oldest(index), self.next_place());
         let now = self.now;
         let group = &mut self.alive[index as usize];
         group.completed = now;
+        group.place = place;
+        // Where the log shows it aborted too, nothing of it was drawn.
+        group.modelled |= group.rest != NONE;
         group.oldest = oldest;
         let (modelled, tokens) = (group.modelled, group.tokens);
         let spec = &self.recording.specs[group.spec as usize];
@@ -175,9 +178,12 @@ impl<S: Sink> Simulation<'_, S> {
     /// The group enters the buffer.
     pub(super) fn admitted(&mut self, index: u32) {
         self.upstream -= 1;
-        let now = self.now;
+        let (now, place) = (self.now, self.next_place());
         let group = &mut self.alive[index as usize];
-        group.admitted = Some(now);
+        if group.admitted.is_none() {
+            (group.admitted, group.place) = (Some(now), place);
+        }
+        group.ready = now;
         let oldest = group.oldest.unwrap_or_default();
         self.buffer.push(index, oldest);
         self.wake_learner();
@@ -191,7 +197,7 @@ impl<S: Sink> Simulation<'_, S> {
         if retried {
             let recorded = self.recording.recorded_attempt(group.position, group.attempt + 1);
             let (position, attempt) = (group.position, group.attempt + 1);
-            self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now });
+            self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now, again: false });
         }
         self.outcome.wasted.entry(reason).or_default().add(group.tokens);
         if reason == "stale" {
