@@ -129,7 +129,7 @@ pub(crate) struct PublicationCost {
     pub(crate) resume: u64,
 }
 
-/// A recorded run, reduced to what its schedule depends on; about 100 bytes and 8 a sample for each group.
+/// A recorded run, reduced to what its schedule depends on; about 130 bytes and 8 a sample for each group.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub(crate) settings: Settings,
