@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anabranch::prelude::*;
 use anabranch::{
-    Ack, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError, Past, Request,
-    SpanVersion, Timer, Version,
+    Ack, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError, Past,
+    Request, SpanVersion, Timer, Version,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures::SinkExt;

@@ -53,7 +53,7 @@ pub use journal::{Ack, Cursor, Journal};
 pub use learner::{Batch, Learner, MapWeights, StepReport};
 pub use lease::{GroupId, Lease, LeaseId, RestoredGroup};
 pub use memory::MemoryJournal;
-pub use order::Order;
+pub use order::{Order, ParseOrderError};
 pub use past::{Checkpoint, OpenLease, Past, QueuedGroup, RecordedBatch, Retry};
 pub use prompt::{Prompt, PromptId};
 pub use record::{Draft, Recorded};

@@ -1,6 +1,7 @@
 //! In which order a buffer gives its groups.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,11 +31,6 @@ impl Order {
         }
     }
 
-    /// The order of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::Fifo, Self::Freshest, Self::Stalest].into_iter().find(|order| order.name() == name)
-    }
-
     /// Where a group stands: the lowest rank leaves first, and of equal ranks the one admitted first.
     pub fn rank(self, oldest: Option<OldestVersion>) -> u64 {
         let age = match oldest {
@@ -51,7 +47,21 @@ impl Order {
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.name())
+    }
+}
+
+/// A text that is no order.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no order: give fifo, freshest or stalest")]
+pub struct ParseOrderError(String);
+
+impl FromStr for Order {
+    type Err = ParseOrderError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let orders = [Self::Fifo, Self::Freshest, Self::Stalest];
+        orders.into_iter().find(|order| order.name() == text).ok_or_else(|| ParseOrderError(text.to_owned()))
     }
 }
 
@@ -76,8 +86,9 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for order in [Order::Fifo, Order::Freshest, Order::Stalest] {
-            assert_eq!(Order::named(order.name()), Some(order));
+            assert_eq!(order.name().parse(), Ok(order));
         }
-        assert_eq!(Order::named("lifo"), None);
+        let error = "lifo".parse::<Order>().unwrap_err();
+        assert_eq!(error.to_string(), "`lifo` is no order: give fifo, freshest or stalest");
     }
 }

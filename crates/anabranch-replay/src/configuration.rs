@@ -37,7 +37,8 @@ impl Limits {
             }
             "buffer" => {
                 self.capacity = count(settings, "groups");
-                self.order = settings.get("order").and_then(Value::as_text).map_or(Some(Order::Fifo), Order::named);
+                self.order =
+                    settings.get("order").and_then(Value::as_text).map_or(Some(Order::Fifo), |name| name.parse().ok());
             }
             "fresh" => self.max_staleness = count(settings, "max_staleness"),
             "batch" => {

@@ -27,5 +27,5 @@ pub use verify::{Report, Verifier, verify};
 pub use violation::Violation;
 pub use whatif::{
     Amount, Fate, LengthBias, Little, Modelled, Order, Outcome, PredictedGroup, PredictedStep, Prediction, Recorder,
-    Recording, Settings, Share, Stall, WhatIfError, what_if,
+    Recording, Reproduction, Settings, Share, Stall, WhatIfError, what_if,
 };

@@ -1,8 +1,8 @@
 //! The schedule of a log: each event happens when the last of its enablers did, plus its recorded delay.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use anabranch_core::{Cause, Enabler, Event, EventKind, GroupId, Moment, Seq};
+use anabranch_core::{Cause, Enabler, Event, EventKind, GroupId, Moment, Seq, Value};
 use serde::Serialize;
 
 /// Where a recorded time is not what the record of its causes makes it. Prints as a sentence.
@@ -61,6 +61,26 @@ struct Open {
     admitted: Option<Seq>,
 }
 
+/// When the work on a group ended.
+#[derive(Debug)]
+struct Ended {
+    /// Generation of each sample.
+    samples: Vec<Option<u64>>,
+    /// The last reward.
+    scored: Option<u64>,
+}
+
+impl Ended {
+    /// When `moment` of this group was.
+    fn at(&self, moment: Moment) -> Option<u64> {
+        match moment {
+            Moment::SampleEnd { sample, .. } => self.samples.get(sample as usize).copied().flatten(),
+            Moment::Scored { .. } => self.scored,
+            Moment::Event(_) | Moment::Dequeued { .. } => None,
+        }
+    }
+}
+
 /// Computes the time of each event of a log from its enablers and compares; event by event.
 ///
 /// Moments that are no events (the end of a sample, a departure from the buffer) stand in later records: events that
@@ -73,9 +93,16 @@ pub struct Schedule {
     /// The first event of the session.
     session: Seq,
     open: HashMap<GroupId, Open>,
-    moments: HashMap<Moment, u64>,
-    /// Who waits to learn of a moment.
-    waiting: HashMap<Moment, Vec<Seq>>,
+    /// When the work on each group ended, by its lease.
+    ends: HashMap<Seq, Ended>,
+    /// Leases in the order of their groups' completion. Slots are taken in the order in which they were freed, so that
+    /// only the ends of as many groups as there are slots, and of those in flight, can still enable a lease.
+    completed: VecDeque<Seq>,
+    slots: Option<usize>,
+    /// When each group left the buffer, by its admission.
+    departures: HashMap<Seq, u64>,
+    /// Who waits to learn of the end of a sample, or of a departure, by lease or admission.
+    waiting: HashMap<Seq, Vec<(Moment, Seq)>>,
     pending: HashMap<Seq, Pending>,
     mismatch: Option<Mismatch>,
 }
@@ -101,7 +128,9 @@ impl Schedule {
             self.session = event.seq;
             self.waiting.clear();
             self.pending.clear();
-            self.moments.clear();
+            self.ends.clear();
+            self.completed.clear();
+            self.departures.clear();
         }
         self.times.push(event.at);
         self.follow(event);
@@ -142,13 +171,18 @@ impl Schedule {
             if enabler >= seq {
                 return self.note(Mismatch::EnablerLater { seq, event: name, enabler });
             }
-            if matches!(moment, Moment::Event(_)) {
-                pending.latest = pending.latest.max(self.time(enabler));
-            } else if let Some(&at) = self.moments.get(&moment) {
+            let at = match moment {
+                Moment::Event(enabler) => Some(self.time(enabler)),
+                Moment::SampleEnd { lease, .. } | Moment::Scored { lease } => {
+                    self.ends.get(&lease).and_then(|ended| ended.at(moment))
+                }
+                Moment::Dequeued { admitted } => self.departures.get(&admitted).copied(),
+            };
+            if let Some(at) = at {
                 pending.latest = pending.latest.max(at);
             } else {
                 pending.unknown += 1;
-                self.waiting.entry(moment).or_default().push(seq);
+                self.waiting.entry(enabler).or_default().push((moment, seq));
             }
         }
         if pending.unknown > 0 {
@@ -166,11 +200,10 @@ impl Schedule {
         }
     }
 
-    /// The log tells when `moment` was.
-    fn learn(&mut self, moment: Moment, at: u64) {
-        self.moments.insert(moment, at);
-        for seq in self.waiting.remove(&moment).unwrap_or_default() {
-            let Some(pending) = self.pending.get_mut(&seq) else { continue };
+    /// The log tells when what happened to the group of this lease or admission.
+    fn learn(&mut self, of: Seq, at: impl Fn(Moment) -> Option<u64>) {
+        for (moment, seq) in self.waiting.remove(&of).unwrap_or_default() {
+            let (Some(pending), Some(at)) = (self.pending.get_mut(&seq), at(moment)) else { continue };
             pending.latest = pending.latest.max(at);
             pending.unknown -= 1;
             if pending.unknown == 0
@@ -185,6 +218,11 @@ impl Schedule {
     fn follow(&mut self, event: &Event) {
         let seq = event.seq;
         match &event.kind {
+            EventKind::Configured { operator, settings } if operator == "generate" => {
+                let count =
+                    |field: &str| settings.get(field).and_then(Value::as_int).unwrap_or_default().max(0) as usize;
+                self.slots = Some(count("in_flight") * (count("samples") + 1));
+            }
             EventKind::Leased { id, .. } | EventKind::Reissued { id, .. } => {
                 self.open.insert(id.clone(), Open { leased: seq, completed: None, admitted: None });
             }
@@ -193,14 +231,16 @@ impl Schedule {
                 open.completed = Some(seq);
                 let lease = open.leased;
                 self.same(event, id, Cause::Leased, Some(lease));
-                for (sample, index) in summary.samples.iter().zip(0..) {
-                    let Some(ended) = sample.times.ended else { continue };
+                let ends: Vec<Option<u64>> = summary.samples.iter().map(|sample| sample.times.ended).collect();
+                for &ended in ends.iter().flatten() {
                     self.within(event, id, "a sample ended", ended, self.time(lease));
-                    self.learn(Moment::SampleEnd { lease, sample: index }, ended);
                 }
-                if let Some(scored) = summary.samples.iter().filter_map(|sample| sample.times.scored).max() {
-                    self.learn(Moment::Scored { lease }, scored);
-                }
+                let scored = summary.samples.iter().filter_map(|sample| sample.times.scored).max();
+                let ended = Ended { samples: ends, scored };
+                self.learn(lease, |moment| ended.at(moment));
+                self.ends.insert(lease, ended);
+                self.completed.push_back(lease);
+                self.forget();
             }
             EventKind::Admitted { id } => {
                 let Some(open) = self.open.get_mut(id) else { return };
@@ -224,6 +264,15 @@ impl Schedule {
         }
     }
 
+    /// Drops the ends of samples that can enable nothing more.
+    fn forget(&mut self) {
+        while self.slots.is_some_and(|slots| self.completed.len() > slots)
+            && let Some(lease) = self.completed.pop_front()
+        {
+            self.ends.remove(&lease);
+        }
+    }
+
     /// The enabler of this cause must be the group's own record.
     fn same(&mut self, event: &Event, group: &GroupId, cause: Cause, expected: Option<Seq>) {
         let Some(expected) = expected else { return };
@@ -239,7 +288,8 @@ impl Schedule {
     fn left(&mut self, event: &Event, group: &GroupId, open: Open, dequeued: Option<u64>) {
         let Some((admitted, at)) = open.admitted.zip(dequeued) else { return };
         self.within(event, group, "it left the buffer", at, self.time(admitted));
-        self.learn(Moment::Dequeued { admitted }, at);
+        self.departures.insert(admitted, at);
+        self.learn(admitted, |_| Some(at));
     }
 
     fn within(&mut self, event: &Event, group: &GroupId, what: &'static str, recorded: u64, from: u64) {

@@ -64,6 +64,7 @@ fn log() -> Vec<Event> {
         aborts: 9,
         filter: 5,
         seed: 3,
+        delays: pipeline::Delays::default(),
     };
     script.events(&pipeline::settings())
 }

@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 
-use anabranch_replay::Settings;
+use anabranch_core::{EventKind, InFlightMode};
+use anabranch_replay::{Fate, Order, Settings};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use pipeline::{any_settings, cases, first_difference, happened, predicted, record, script, steps};
+use pipeline::{Delays, Script, any_settings, cases, first_difference, happened, predicted, record, script, steps};
 
 mod pipeline;
 
@@ -31,6 +32,106 @@ proptest! {
         let modelled = prediction.outcome.modelled;
         prop_assert_eq!((modelled.groups.part, modelled.steps.part, modelled.publications.part), (0, 0, 0));
         prop_assert_eq!(prediction.outcome.wall_ns, events.last().unwrap().at);
+        let reproduction = recording.reproduction().unwrap();
+        let all = happened(&events).len() as u64;
+        prop_assert_eq!((reproduction.fates.part, reproduction.times.part, reproduction.first), (all, all, None));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// A log may end anywhere: what it shows up to its last step is told as it was. (With a slot a sample it does not
+    /// show the ends of single samples of groups that never completed.)
+    #[test]
+    fn a_log_that_was_cut_off_is_replayed_up_to_its_last_step(
+        (script, settings) in (script(APART), any_settings()),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut events = script.events(&Settings { slot_per_sample: false, ..settings });
+        let first = events.iter().position(|event| matches!(event.kind, EventKind::Stepped { .. }));
+        let Some(first) = first else { return Ok(()) };
+        events.truncate(first + 1 + cut.index(events.len() - first));
+        let closed = matches!(events.last().unwrap().kind, EventKind::RunClosed { .. });
+        let recording = record(&events);
+        let stepped = steps(&events).iter().filter(|step| step.1 > 0).count() as u64;
+        prop_assert_eq!(recording.settings().steps, (!closed).then_some(stepped));
+        let reproduction = recording.reproduction().unwrap();
+        prop_assert_eq!(reproduction.fates.part, reproduction.fates.of, "{:?}", reproduction.first);
+        prop_assert_eq!(reproduction.times.part, reproduction.times.of, "{:?}", reproduction.first);
+        prop_assert!(reproduction.fates.of >= stepped, "every batch has groups");
+        prop_assert_eq!(recording.outcome(recording.settings(), 0).unwrap().steps, stepped);
+    }
+
+    /// No group leaves the buffer while one that comes first is in it.
+    #[test]
+    fn groups_leave_in_the_order_asked_for(
+        (script, settings) in (script(APART), any_settings()),
+        capacity in 2..9_usize,
+        freshest in any::<bool>(),
+    ) {
+        let events = script.events(&settings);
+        if steps(&events).is_empty() {
+            return Ok(());
+        }
+        let order = if freshest { Order::Freshest } else { Order::Stalest };
+        let asked = Settings { capacity: Some(capacity), order, ..settings };
+        let prediction = record(&events).predict(&asked, 0).unwrap();
+        let buffered: Vec<(u64, u64, u64)> = prediction
+            .groups
+            .iter()
+            .filter_map(|group| Some((group.admitted_ns?, group.dequeued_ns.unwrap_or(u64::MAX), group.oldest?)))
+            .collect();
+        for &(_, left, oldest) in buffered.iter().filter(|(_, left, _)| *left < u64::MAX) {
+            let first = |other: u64| if freshest { other > oldest } else { other < oldest };
+            let passed = buffered.iter().find(|(came, leaves, other)| *came < left && left < *leaves && first(*other));
+            prop_assert!(passed.is_none(), "{oldest} left at {left} before {passed:?}");
+        }
+    }
+
+    /// Samples that a publication aborts end in an order that no log tells; without retries nothing depends on it.
+    #[test]
+    fn an_aborting_publication_strikes_what_it_struck((script, settings) in (script(APART), any_settings())) {
+        let settings = Settings { mode: InFlightMode::Abort, max_attempts: None, ..settings };
+        let events = script.events(&settings);
+        if steps(&events).is_empty() {
+            return Ok(());
+        }
+        let recording = record(&events);
+        let prediction = recording.predict(recording.settings(), 1).unwrap();
+        let difference = first_difference(&happened(&events), &predicted(&prediction));
+        prop_assert!(difference.is_none(), "{}", difference.unwrap());
+        prop_assert_eq!(prediction.outcome.modelled.groups.part, 0);
+    }
+}
+
+fn delays() -> impl Strategy<Value = Delays> {
+    let up_to = |most: u64| prop_oneof![Just(0), 1..most];
+    (up_to(2 * APART), up_to(APART / 10), up_to(2 * APART), any::<bool>())
+        .prop_map(|(scoring, ack, between, late_tokens)| Delays { scoring, ack, between, late_tokens })
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    /// Rewards, acknowledgements and the loop around the pipeline take time, and first tokens are told late.
+    #[test]
+    fn delays_of_all_kinds_are_replayed((script, settings, delays) in (script(APART), any_settings(), delays())) {
+        // Without a buffer the log does not tell when the record of a group became durable.
+        let ack = if settings.capacity.is_some() { delays.ack } else { 0 };
+        let script = Script { delays: Delays { ack, ..delays }, ..script };
+        let events = script.events(&settings);
+        // Nor does it tell when a group left in an unfinished batch was taken out of the buffer.
+        let left = happened(&events).values().any(|group| group.fate == Some(Fate::Left));
+        if steps(&events).is_empty() || (left && script.delays.between > 0) {
+            return Ok(());
+        }
+        let recording = record(&events);
+        let prediction = recording.predict(recording.settings(), 1).unwrap();
+        let difference = first_difference(&happened(&events), &predicted(&prediction));
+        prop_assert!(difference.is_none(), "{}", difference.unwrap());
+        let told: Vec<_> = prediction.steps.iter().map(|s| (s.taken_ns, s.stepped_ns, s.published_ns)).collect();
+        prop_assert_eq!(told, steps(&events));
     }
 }
 
@@ -39,7 +140,7 @@ proptest! {
 fn with_other_settings_the_prediction_is_what_happens() {
     let compared = Cell::new(0);
     let strategy = (script(APART), any_settings(), any_settings());
-    let run = |(script, settings, others): (pipeline::Script, Settings, Settings)| {
+    let run = |(script, settings, others): (Script, Settings, Settings)| {
         let others = Settings { samples: settings.samples, ..others };
         let events = script.events(&settings);
         if steps(&events).is_empty() {

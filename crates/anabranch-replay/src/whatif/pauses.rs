@@ -19,16 +19,16 @@ struct Pause {
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     pauses: Vec<Pause>,
-    /// At which generated time each version was installed.
-    marks: Vec<u64>,
+    /// Each version, and at which generated time it was installed.
+    marks: Vec<(u64, u64)>,
 }
 
 impl Pauses {
-    /// Generation stood still for a publication.
-    pub(crate) fn add(&mut self, mode: InFlightMode, closed: u64, paused: u64, to: u64) {
+    /// Generation stood still for the installation of `version`.
+    pub(crate) fn add(&mut self, version: u64, mode: InFlightMode, closed: u64, paused: u64, to: u64) {
         let from = if matches!(mode, InFlightMode::Drain | InFlightMode::Abort) { paused } else { closed };
         let before = self.pauses.last().map_or(0, |last| last.before + (last.to - last.from));
-        self.marks.push(from - before);
+        self.marks.push((version, from - before));
         self.pauses.push(Pause { closed, from: from.min(to), to, before });
     }
 
@@ -37,6 +37,13 @@ impl Pauses {
         let index = self.pauses.partition_point(|pause| pause.from < at);
         let Some(pause) = index.checked_sub(1).and_then(|index| self.pauses.get(index)) else { return at };
         at - pause.before - (pause.to.min(at) - pause.from)
+    }
+
+    /// The same for the end of a sample. Where it lies in a pause, the sample had ended before, and was heard of late.
+    pub(crate) fn ended(&self, at: u64) -> u64 {
+        let index = self.pauses.partition_point(|pause| pause.from < at);
+        let heard_late = index.checked_sub(1).is_some_and(|index| at < self.pauses[index].to);
+        self.generated(at).saturating_sub(u64::from(heard_late))
     }
 
     /// The same for the first moment at which a sample submitted at `at` could begin. `seen` is when it showed life.
@@ -54,10 +61,11 @@ impl Pauses {
     }
 
     /// The generated time of a token of this version: `at` where the version was installed then, else `otherwise`, moved
-    /// to where it was.
-    pub(crate) fn within(&self, version: usize, at: u64, otherwise: u64) -> u64 {
-        let Some(&from) = self.marks.get(version) else { return at };
-        let to = self.marks.get(version + 1).copied().unwrap_or(u64::MAX);
-        if (from..=to).contains(&at) { at } else { otherwise.clamp(from, to) }
+    /// to where it was. A token that was due when its version was installed came right after.
+    pub(crate) fn within(&self, version: u64, at: u64, otherwise: u64) -> u64 {
+        let Ok(index) = self.marks.binary_search_by_key(&version, |&(version, _)| version) else { return at };
+        let installed = self.marks[index].1;
+        let (from, to) = (installed + 1, self.marks.get(index + 1).map_or(u64::MAX, |&(_, mark)| mark));
+        if at == installed || (from..=to).contains(&at) { at.max(from) } else { otherwise.clamp(from.min(to), to) }
     }
 }

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anabranch_core::{
-    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, Status, TakenGroup, Then,
+    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, Status, Then,
 };
 
+use super::WhatIfError;
 use super::pauses::Pauses;
-use super::recording::{NONE, PublicationCost, Recording, Spec, StepCost, Verdict};
-use super::{Settings, WhatIfError};
+use super::recording::{NONE, PublicationCost, Session, Settlement, Spec, StepCost, Verdict};
 use crate::schedule::Schedule;
+
+mod learner;
+mod sessions;
 
 /// A lease not yet settled.
 #[derive(Copy, Clone, Debug)]
@@ -18,6 +21,10 @@ struct Open {
     leased: u64,
     completed: Option<u64>,
     admitted: Option<u64>,
+    /// Operators work on it.
+    worked_on: bool,
+    /// An earlier session issued it.
+    earlier: bool,
 }
 
 /// A departure from the buffer.
@@ -31,6 +38,7 @@ struct Departure {
 /// Reads a log, event by event, checking its schedule on the way (see [`self_check`](crate::self_check)).
 #[derive(Debug, Default)]
 pub struct Recorder {
+    first_session: bool,
     schedule: Schedule,
     known: BTreeMap<String, Fields>,
     samples: usize,
@@ -44,21 +52,31 @@ pub struct Recorder {
     /// Retries queued, and the lease before each.
     queued: HashMap<GroupId, u32>,
     working: usize,
-    last_completed: u64,
+    /// When they last did not work on as many groups as they may.
+    unblocked: u64,
     departures: Vec<Departure>,
+    /// Completed groups that no record has placed yet, and the last lease since.
+    arriving: Vec<(u32, Option<u64>)>,
     /// The end of what the learner did last.
     free: u64,
-    taken: u64,
-    last: u64,
+    /// When the last batch was taken, until it is trained on.
+    taken: Option<u64>,
     closed: bool,
-    /// When the first weights were installed, when generation went on, and their training step.
-    first: Option<(u64, u64, u64)>,
-    opened: u64,
+    session: Session,
+    sessions: Vec<Session>,
+    /// Whether groups have moved in this session.
+    moved: bool,
+    /// Weights of an earlier session, installed again as this version, and when.
+    reinstalled: Option<(u64, u64)>,
     specs: Vec<Spec>,
     ends: Vec<u64>,
     fresh: Vec<u32>,
     steps: Vec<StepCost>,
     publications: Vec<PublicationCost>,
+    /// For each of them: the pause, when the engines stood still, and the last sample's end between the two.
+    drains: Vec<(u64, u64, u64)>,
+    /// Ends of samples since the last publication began.
+    ended_since: Vec<u64>,
 }
 
 fn int(fields: &Fields, field: &str) -> u64 {
@@ -71,25 +89,33 @@ impl Recorder {
         Self::default()
     }
 
+    /// A recorder that reads the first session of a run only, up to where it was cut off.
+    pub fn of_first_session() -> Self {
+        Self { first_session: true, ..Self::default() }
+    }
+
     /// Takes the next event.
     pub fn push(&mut self, event: &Event) {
+        if self.first_session && event.session > 0 {
+            return;
+        }
         self.schedule.push(event);
-        self.last = self.last.max(event.at);
         match &event.kind {
-            EventKind::RunOpened { .. } => self.opened = event.at,
-            EventKind::RunResumed { .. } => {
-                self.refuse("the run has several sessions, and a schedule across a restart cannot be replayed yet");
-            }
-            EventKind::Configured { operator, settings } => self.configured(operator, settings),
+            EventKind::RunOpened { .. } => self.session.opened = event.at,
+            EventKind::RunResumed { .. } => self.turn(event),
+            EventKind::Reissued { id, .. } => self.reissued(event, id),
+            EventKind::Configured { operator, settings } => self.configured(event.at, operator, settings),
             EventKind::Leased { id, position } => self.leased(event, id, *position),
             EventKind::Completed { id, summary, .. } => self.completed(event, id, summary),
             EventKind::Admitted { id } => self.admitted(event, id),
             EventKind::Excluded { id, reason, then, dequeued } => self.excluded(event, id, reason, then, *dequeued),
-            EventKind::BatchTaken { groups, .. } => self.batch(event, groups),
+            EventKind::BatchTaken { step, groups, .. } => self.batch(event, step.0, groups),
             EventKind::Stepped { step, .. } => {
-                let train = event.at.saturating_sub(self.taken);
+                let retrained = self.taken.is_none();
+                let train = self.taken.take().map(|taken| event.at.saturating_sub(taken));
                 if let Some(cost) = self.step(step.0) {
-                    (cost.key, cost.train, cost.made) = (event.seq.0, train, true);
+                    cost.train = train.unwrap_or(cost.train);
+                    (cost.key, cost.made, cost.retrained) = (event.seq.0, true, retrained);
                 }
                 self.free = event.at;
             }
@@ -101,20 +127,32 @@ impl Recorder {
             EventKind::RunClosed { .. } => self.closed = true,
             _ => self.publication(event),
         }
+        self.session.last = self.session.last.max(event.at);
     }
 
     fn refuse(&mut self, message: &str) {
         self.refused.get_or_insert_with(|| WhatIfError::Unsupported(message.to_owned()));
     }
 
-    fn configured(&mut self, operator: &str, settings: &Fields) {
+    fn configured(&mut self, at: u64, operator: &str, settings: &Fields) {
         if operator == "generate" {
             let (in_flight, samples) = (int(settings, "in_flight") as usize, int(settings, "samples") as usize);
             let per_group = settings.get("granularity").and_then(|value| value.as_text()) == Some("group");
             self.bound = if per_group { in_flight } else { in_flight.saturating_sub(1) * samples + 1 };
             self.samples = samples;
         }
-        self.known.insert(operator.to_owned(), settings.clone());
+        if operator == "batch" && !self.known.contains_key("buffer") {
+            // A buffer would have told of itself before: the groups completed so far are in the batch.
+            let completed = self.open.values_mut().filter(|open| open.completed.is_some());
+            let departed = completed.filter(|open| open.worked_on).map(|open| open.worked_on = false).count();
+            for _ in 0..departed {
+                self.departed(at);
+            }
+        }
+        let before = self.known.insert(operator.to_owned(), settings.clone());
+        if before.is_some_and(|before| before != *settings) {
+            self.refuse("the settings of the run changed on the way: ask about its first session");
+        }
     }
 
     /// The cost of training step `number`, from 1.
@@ -136,17 +174,39 @@ impl Recorder {
                 }
                 self.fresh[index] = spec;
             }
-            (None, Some(before)) => self.specs[before as usize].next = spec,
+            (None, Some(before)) => self.last_issue(before).next = spec,
             _ => return self.refuse("the log has leases that no source of prompts issued: they cannot be replayed"),
         }
-        let mut delay = event.delay;
-        if self.working + 1 == self.bound {
-            // It also waited until a group was no longer worked on.
-            delay = delay.min(event.at.saturating_sub(self.last_completed));
+        self.issued(event, id);
+    }
+
+    /// The last issue of a lease.
+    fn last_issue(&mut self, mut spec: u32) -> &mut Spec {
+        while self.specs[spec as usize].again != NONE {
+            spec = self.specs[spec as usize].again;
         }
+        &mut self.specs[spec as usize]
+    }
+
+    fn reissued(&mut self, event: &Event, id: &GroupId) {
+        let spec = self.specs.len() as u32;
+        let Some(open) = self.open.get(id).copied() else {
+            return self.refuse("the log re-issues leases that it does not have: it cannot be replayed");
+        };
+        self.specs[open.spec as usize].again = spec;
+        self.issued(event, id);
+    }
+
+    fn issued(&mut self, event: &Event, id: &GroupId) {
+        let spec = self.specs.len() as u32;
+        // It also waited until operators worked on fewer groups than they may.
+        let delay = event.delay.min(event.at.saturating_sub(self.unblocked));
         self.working += 1;
+        self.arriving.iter_mut().for_each(|(_, lease)| *lease = Some(event.at));
+        self.moved = true;
         self.specs.push(Spec {
             next: NONE,
+            again: NONE,
             verdict: Verdict::Passed,
             known: true,
             cut: true,
@@ -159,17 +219,34 @@ impl Recorder {
             room: 0,
             dequeue: 0,
             exit: 0,
+            leased_at: event.at,
+            settled_at: 0,
+            settlement: Settlement::Left,
         });
         self.ends.extend(std::iter::repeat_n(0, self.samples));
-        self.open.insert(id.clone(), Open { spec, leased: event.at, completed: None, admitted: None });
+        let open = Open { spec, leased: event.at, completed: None, admitted: None, worked_on: true, earlier: false };
+        self.open.insert(id.clone(), open);
+    }
+
+    /// A group is no longer worked on.
+    fn departed(&mut self, at: u64) {
+        if self.working == self.bound {
+            self.unblocked = at;
+        }
+        self.working -= 1;
     }
 
     fn completed(&mut self, event: &Event, id: &GroupId, summary: &GroupSummary) {
-        self.working = self.working.saturating_sub(1);
-        self.last_completed = event.at;
+        let buffered = self.known.contains_key("buffer") || !self.known.contains_key("batch");
         let Some(open) = self.open.get_mut(id) else { return };
         open.completed = Some(event.at);
+        // Before a buffer it is worked on until its record is durable, which is when it is admitted or waits for room.
+        open.worked_on = buffered;
         let Open { spec: index, leased, .. } = *open;
+        self.arriving.push((index, None));
+        if !buffered {
+            self.departed(event.at);
+        }
         let began = |seen: Option<u64>| self.pauses.begun(leased, seen.unwrap_or(u64::MAX));
         let samples = self.samples;
         let ends = &mut self.ends[index as usize * samples..][..samples];
@@ -179,8 +256,14 @@ impl Recorder {
         for (sample, end) in summary.samples.iter().zip(ends.iter_mut()) {
             let ended = sample.times.ended.unwrap_or(event.at);
             last = last.max(ended);
+            let drain = self.drains.partition_point(|&(_, paused, _)| paused < ended);
+            match self.drains.get_mut(drain) {
+                Some((began, _, until)) if *began < ended => *until = ended.max(*until),
+                Some(_) => {}
+                None => self.ended_since.push(ended),
+            }
             let began = began(sample.times.first_token.or(sample.times.ended));
-            *end = self.pauses.generated(ended).saturating_sub(began);
+            *end = self.pauses.ended(ended).saturating_sub(began);
             let aborted = self.mode == InFlightMode::Abort && sample.status == Status::Aborted;
             spec.cut |= aborted && (self.publishing.is_some() || self.pauses.lie_around(ended));
             spec.known &= sample.oldest != Some(OldestVersion::Unknown);
@@ -189,7 +272,7 @@ impl Recorder {
                 // A chunk may bring its first token late: the version tells between which publications it was sampled.
                 let pace = *end / u64::from(sample.generated);
                 let token = match sample.oldest {
-                    Some(OldestVersion::Known(version)) => self.pauses.within(version.0 as usize, token, began + pace),
+                    Some(OldestVersion::Known(version)) => self.pauses.within(version.0, token, began + pace),
                     _ => token,
                 };
                 spec.first = spec.first.min(token.saturating_sub(began));
@@ -202,17 +285,39 @@ impl Recorder {
     fn admitted(&mut self, event: &Event, id: &GroupId) {
         let Some(open) = self.open.get_mut(id) else { return };
         open.admitted = Some(event.at);
+        self.moved = true;
+        let restored = open.earlier;
+        let index = open.spec;
+        let arriving = self.arriving.iter().position(|&(spec, _)| spec == index);
+        let lease = arriving.and_then(|place| self.arriving.remove(place).1);
+        let worked_on = std::mem::take(&mut open.worked_on);
         let spec = &mut self.specs[open.spec as usize];
         let waited = open.completed.is_none_or(|completed| completed + event.delay < event.at);
-        *(if waited { &mut spec.room } else { &mut spec.arrival }) = event.delay;
+        if restored {
+            spec.room = if waited { event.delay } else { 0 };
+        } else if waited {
+            spec.room = event.delay;
+            // While a group waits for room nothing is leased: this one came to wait only after the last lease.
+            spec.arrival = lease.zip(open.completed).map_or(0, |(lease, completed)| lease - completed + 1);
+        } else {
+            spec.arrival = event.delay;
+        }
+        if worked_on {
+            self.departed(event.at);
+        }
     }
 
     fn excluded(&mut self, event: &Event, id: &GroupId, reason: &Reason, then: &Then, dequeued: Option<u64>) {
         let Some(open) = self.open.remove(id) else { return };
+        if open.worked_on {
+            self.departed(event.at);
+        }
+        self.arriving.retain(|&(spec, _)| spec != open.spec);
         if let Then::Retry(next) = then {
             self.queued.insert(next.clone(), open.spec);
         }
         let spec = &mut self.specs[open.spec as usize];
+        (spec.settled_at, spec.settlement) = (event.at, Settlement::Excluded(reason.name()));
         spec.verdict = match reason {
             // It was cut off: what would have been said of it is not known.
             Reason::Aborted if spec.cut => Verdict::Passed,
@@ -225,115 +330,8 @@ impl Recorder {
         if let Some((at, admitted)) = dequeued.zip(open.admitted) {
             spec.exit = event.at.saturating_sub(at);
             self.departures.push(Departure { at, admitted, spec: open.spec });
-        } else {
+        } else if !open.earlier {
             spec.arrival = event.at.saturating_sub(open.completed.unwrap_or(event.at));
         }
-    }
-
-    fn batch(&mut self, event: &Event, groups: &[TakenGroup]) {
-        let mut ready = self.free;
-        for group in groups {
-            let Some(open) = self.open.remove(&group.id) else { continue };
-            let entered = open.admitted.or(open.completed).unwrap_or_default();
-            ready = ready.max(group.dequeued.unwrap_or(entered));
-            if let Some((at, admitted)) = group.dequeued.zip(open.admitted) {
-                self.departures.push(Departure { at, admitted, spec: open.spec });
-            }
-        }
-        let mut departures = std::mem::take(&mut self.departures);
-        departures.sort_by_key(|departure| departure.at);
-        let (free, mut poll, mut before) = (self.free, 0, 0);
-        for (departure, index) in departures.drain(..).zip(0..) {
-            let base = before.max(departure.admitted);
-            if index == 0 && free >= base {
-                poll = departure.at.saturating_sub(free);
-            } else {
-                let delay = departure.at.saturating_sub(base.max(free));
-                self.specs[departure.spec as usize].dequeue = delay;
-            }
-            before = departure.at;
-        }
-        self.departures = departures;
-        let number = self.steps.iter().filter(|cost| cost.made).count() as u64 + 1;
-        // A batch that is not full waited for the end of the source.
-        let full = groups.len() as u64 >= self.known.get("batch").map_or(0, |fields| int(fields, "groups"));
-        let take = if full { event.at.saturating_sub(ready) } else { 0 };
-        self.step(number).into_iter().for_each(|cost| (cost.poll, cost.take) = (poll, take));
-        self.taken = event.at;
-    }
-
-    fn publication(&mut self, event: &Event) {
-        match &event.kind {
-            EventKind::Publishing { step, mode, .. } => {
-                self.mode = *mode;
-                let begin = event.at.saturating_sub(self.free);
-                let cost = PublicationCost { step: step.0, key: event.seq.0, begin, ..PublicationCost::default() };
-                self.publishing = Some((cost, event.at));
-            }
-            EventKind::Published { pause_began, paused, .. } => {
-                let Some((mut cost, began)) = self.publishing.take() else { return };
-                cost.ack = pause_began.saturating_sub(began);
-                // Draining takes as long as what runs.
-                let waits = matches!(self.mode, InFlightMode::Drain | InFlightMode::Abort);
-                cost.quiesce = if waits { 0 } else { paused.saturating_sub(*pause_began) };
-                cost.install = event.at.saturating_sub(*paused);
-                self.installing = Some((cost, *pause_began, *paused));
-            }
-            EventKind::GenerationResumed { .. } => {
-                let Some((mut cost, began, paused)) = self.installing.take() else { return };
-                self.pauses.add(self.mode, began, paused, event.at);
-                let installed = paused + cost.install;
-                cost.resume = event.at.saturating_sub(installed);
-                self.first.get_or_insert((installed, event.at, cost.step));
-                self.publications.push(cost);
-                self.free = event.at;
-            }
-            _ => {}
-        }
-    }
-
-    /// The recording.
-    ///
-    /// # Errors
-    /// [`WhatIfError::Mismatch`] where the schedule of the log does not add up, [`WhatIfError::Unsupported`] where it
-    /// cannot be replayed.
-    pub fn finish(mut self) -> Result<Recording, WhatIfError> {
-        std::mem::take(&mut self.schedule).finish()?;
-        if let Some(refused) = self.refused.take() {
-            return Err(refused);
-        }
-        let Some((installed, began, 0)) = self.first else {
-            return Err(WhatIfError::Unsupported("the log begins without weights on the engines".to_owned()));
-        };
-        for open in self.open.values().filter(|open| open.completed.is_none()) {
-            let elapsed = self.pauses.generated(self.last) - self.pauses.generated(open.leased);
-            self.ends[open.spec as usize * self.samples..][..self.samples].fill(elapsed);
-        }
-        let whole: Vec<u32> = (0..).zip(&self.specs).filter(|(_, spec)| !spec.cut).map(|(index, _)| index).collect();
-        let made = self.steps.iter().filter(|step| step.made).count();
-        self.steps.truncate(made);
-        if whole.is_empty() || made == 0 {
-            let what = if whole.is_empty() { "group was completed" } else { "training step was made" };
-            return Err(WhatIfError::Unsupported(format!("no {what}: there are no durations to replay")));
-        }
-        let mut settings = Settings::read(&self.known, self.mode)?;
-        let prompts = self.known.get("prompts");
-        let positions = prompts.map_or(0, |fields| int(fields, "rows") * int(fields, "epochs"));
-        let exhausted = self.closed && self.fresh.len() as u64 == positions;
-        settings.steps = (!exhausted).then_some(made as u64);
-        settings.check()?;
-        Ok(Recording {
-            settings,
-            specs: self.specs,
-            ends: self.ends,
-            fresh: self.fresh,
-            positions,
-            whole,
-            steps: self.steps,
-            publications: self.publications,
-            opened: self.opened,
-            installed,
-            began,
-        })
     }
 }

@@ -28,11 +28,23 @@ impl Verdict {
     }
 }
 
+/// What became of a recorded group.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Left,
+    /// In this training step.
+    Consumed(u64),
+    /// For the reason of this name.
+    Excluded(&'static str),
+}
+
 /// One recorded lease and its group. All times are in nanoseconds; delays follow the last enabler.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     /// Its prompt's next attempt.
     pub(crate) next: u32,
+    /// The same lease, issued again after a restart.
+    pub(crate) again: u32,
     pub(crate) verdict: Verdict,
     /// Its version counts as known.
     pub(crate) known: bool,
@@ -56,6 +68,10 @@ pub(crate) struct Spec {
     pub(crate) dequeue: u64,
     /// From the departure to the exclusion.
     pub(crate) exit: u64,
+    /// When it was leased and settled, and how: what a simulation is compared with.
+    pub(crate) leased_at: u64,
+    pub(crate) settled_at: u64,
+    pub(crate) settlement: Settlement,
 }
 
 /// What a training step took.
@@ -73,6 +89,23 @@ pub(crate) struct StepCost {
     pub(crate) checkpoint: u64,
     /// Whether the step was made.
     pub(crate) made: bool,
+    /// Whether it was made from the log of an earlier session, so that nothing tells how long it took.
+    pub(crate) retrained: bool,
+}
+
+/// A session of a run, in nanoseconds of its own clock.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Session {
+    /// When it was opened.
+    pub(crate) opened: u64,
+    /// When weights were installed.
+    pub(crate) installed: u64,
+    /// When the learner first asked for groups; nothing where the session ended before.
+    pub(crate) began: Option<u64>,
+    /// Its last event.
+    pub(crate) last: u64,
+    /// Versions begun and not published.
+    pub(crate) burned: u64,
 }
 
 /// What a publication took.
@@ -86,15 +119,17 @@ pub(crate) struct PublicationCost {
     pub(crate) begin: u64,
     /// From there to the pause.
     pub(crate) ack: u64,
-    /// Until the engines stood still; nothing where they only wait for what runs.
+    /// Until the engines stood still, once nothing ran where they wait for that.
     pub(crate) quiesce: u64,
+    /// From the pause to the engines' standing still.
+    pub(crate) drained: u64,
     /// Until the weights were installed.
     pub(crate) install: u64,
     /// Until generation went on.
     pub(crate) resume: u64,
 }
 
-/// A recorded run, reduced to what its schedule depends on; about 100 bytes and 8 a sample for each group.
+/// A recorded run, reduced to what its schedule depends on; about 130 bytes and 8 a sample for each group.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub(crate) settings: Settings,
@@ -107,16 +142,18 @@ pub struct Recording {
     pub(crate) positions: u64,
     /// Groups whose durations are known whole.
     pub(crate) whole: Vec<u32>,
+    /// Those of them that no filter refused: what a prompt that is leased again can draw, since its group passed before.
+    pub(crate) unfiltered: Vec<u32>,
     /// By training step, the first being step 1.
     pub(crate) steps: Vec<StepCost>,
+    /// How long the learner took to ask for groups after the last of them.
+    pub(crate) last_poll: u64,
     /// By training step.
     pub(crate) publications: Vec<PublicationCost>,
-    /// When the run was opened.
-    pub(crate) opened: u64,
-    /// When the first weights were installed.
-    pub(crate) installed: u64,
-    /// When the learner first was free.
-    pub(crate) began: u64,
+    /// When what the learner did last was over.
+    pub(crate) ended: u64,
+    /// At least one of them began.
+    pub(crate) sessions: Vec<Session>,
 }
 
 impl Recording {

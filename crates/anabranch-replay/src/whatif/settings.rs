@@ -1,52 +1,11 @@
 //! The settings of a schedule: those of a log, and those asked about.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
-use anabranch_core::{Fields, InFlightMode, Value};
+use anabranch_core::{Fields, InFlightMode, Order, Value};
 use serde::Serialize;
 
 use super::WhatIfError;
-
-/// In which order groups leave the buffer.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// The one admitted first.
-    #[default]
-    Fifo,
-    /// The one with the newest oldest version; of several, the one admitted first.
-    Freshest,
-    /// The one with the oldest oldest version; of several, the one admitted first.
-    Stalest,
-}
-
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Fifo => "fifo",
-            Self::Freshest => "freshest",
-            Self::Stalest => "stalest",
-        })
-    }
-}
-
-impl FromStr for Order {
-    type Err = WhatIfError;
-
-    fn from_str(text: &str) -> Result<Self, WhatIfError> {
-        match text {
-            "fifo" => Ok(Self::Fifo),
-            "freshest" => Ok(Self::Freshest),
-            "stalest" => Ok(Self::Stalest),
-            _ => {
-                let message = format!("`{text}` is no order: give fifo, freshest or stalest");
-                Err(WhatIfError::Argument { argument: "order", message })
-            }
-        }
-    }
-}
 
 /// What decides a schedule, beside how long things take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,7 +70,9 @@ impl Settings {
             samples: needed("generate", "samples")? as usize,
             slot_per_sample: text("generate", "granularity") != Some("group"),
             capacity: count(fields("buffer"), "groups").map(|groups| groups as usize),
-            order: text("buffer", "order").map_or(Ok(Order::Fifo), str::parse)?,
+            order: text("buffer", "order")
+                .map_or(Ok(Order::Fifo), str::parse)
+                .map_err(|error| WhatIfError::Argument { argument: "order", message: error.to_string() })?,
             max_staleness: count(fields("fresh"), "max_staleness"),
             allow_unknown: is("fresh", "allow_unknown"),
             batch: needed("batch", "groups")? as usize,

@@ -16,6 +16,7 @@ use super::{Settings, WhatIfError};
 
 mod generation;
 mod learning;
+mod session;
 mod source;
 mod tally;
 
@@ -24,6 +25,7 @@ mod tally;
 enum Action {
     Completed(u32),
     Arrived(u32),
+    Durable(u32),
     Admitted(u32),
     Excluded(u32),
     Lease,
@@ -72,6 +74,10 @@ struct Group {
     dequeued: Option<u64>,
     gap: u64,
     publications: u64,
+    /// Its place among leases, completions and admissions.
+    place: u64,
+    /// Since when it can leave the buffer.
+    ready: u64,
 }
 
 /// A retry that waits for its lease.
@@ -81,6 +87,8 @@ struct Retry {
     position: u64,
     attempt: u32,
     since: u64,
+    /// The lease was issued before, and its generation lost by a restart.
+    again: bool,
 }
 
 /// How a publication stands.
@@ -141,6 +149,9 @@ pub(crate) struct Simulation<'a, S> {
     sampling: usize,
     /// Groups whose samples wait for a publication to end.
     entering: Vec<u32>,
+    /// Completed groups whose records become durable, and when the last of them will be.
+    arriving: usize,
+    arrives_from: u64,
     /// Completed groups that wait for room.
     waiting: VecDeque<u32>,
     /// Places promised to groups on their way into the buffer.
@@ -154,9 +165,15 @@ pub(crate) struct Simulation<'a, S> {
     ask_due: Option<u64>,
     feed_due: bool,
     publication: Publication,
-    /// Generated time at which each version was installed, and its training step.
-    versions: Vec<(u64, u64)>,
+    /// Generated time at which each version was installed, its training step, and its number.
+    versions: Vec<(u64, u64, u64)>,
     over: bool,
+    session: usize,
+    /// Time of the sessions before.
+    wall: u64,
+    places: u64,
+    /// A batch is taken and not trained on.
+    training: bool,
 }
 
 impl<'a, S: Sink> Simulation<'a, S> {
@@ -171,6 +188,10 @@ impl<'a, S: Sink> Simulation<'a, S> {
             let message = format!("the log has {} samples a group, and no others", recording.settings.samples);
             return Err(WhatIfError::Argument { argument: "samples", message });
         }
+        let sessions = &recording.sessions;
+        let session = sessions.iter().position(|session| session.began.is_some()).unwrap_or_default();
+        let first = sessions[session];
+        let burned = sessions[..session].iter().map(|session| session.burned).sum();
         Ok(Self {
             recording,
             settings,
@@ -178,7 +199,7 @@ impl<'a, S: Sink> Simulation<'a, S> {
             sink,
             outcome: Outcome::new(settings.clone(), seed),
             tally: tally::Tally::default(),
-            now: recording.began,
+            now: first.began.unwrap_or_default(),
             generated: 0,
             phase: 0,
             arrivals: 0,
@@ -186,15 +207,17 @@ impl<'a, S: Sink> Simulation<'a, S> {
             ends: BinaryHeap::new(),
             alive: Vec::new(),
             vacant: Vec::new(),
-            slots: std::iter::repeat_n(recording.installed, settings.slots()).collect(),
+            slots: std::iter::repeat_n(first.installed, settings.slots()).collect(),
             retries: VecDeque::new(),
             cursor: 0,
-            clear_since: recording.installed,
+            clear_since: first.installed,
             next_lease: u64::MAX,
             working: 0,
             upstream: 0,
             sampling: 0,
             entering: Vec::new(),
+            arriving: 0,
+            arrives_from: 0,
             waiting: VecDeque::new(),
             promised: 0,
             buffer: Buffer::new(settings.order),
@@ -206,24 +229,26 @@ impl<'a, S: Sink> Simulation<'a, S> {
             ask_due: None,
             feed_due: false,
             publication: Publication::None,
-            versions: vec![(0, 0)],
+            versions: vec![(0, 0, burned)],
             over: false,
+            session,
+            wall: sessions[..session].iter().map(|session| session.last - session.opened).sum(),
+            places: 0,
+            training: false,
         })
     }
 
     pub(crate) fn run(mut self) -> (Outcome, S) {
         self.learner_free();
-        if self.settings.capacity.is_some() {
-            self.wake_feeder();
-        }
-        loop {
-            if self.over {
-                break;
-            }
+        self.wake_feeder();
+        while !self.over {
+            let ends = self.session_ends();
             let action = self.actions.peek().map(|&Reverse((due, action))| (due, action));
+            let action = action.filter(|(due, _)| due.0 <= ends);
             let end = self.ends.peek().filter(|_| !self.stands_still());
             let end =
                 end.map(|&Reverse((generated, key, group))| (self.now + (generated - self.generated), key, group));
+            let end = end.filter(|&(at, ..)| at <= ends);
             match (action, end) {
                 (action, Some((at, key, group)))
                     if action.is_none_or(|(due, _)| (at, 0, key) < (due.0, due.1, due.2)) =>
@@ -238,8 +263,11 @@ impl<'a, S: Sink> Simulation<'a, S> {
                     self.phase = due.1;
                     self.act(action);
                 }
-                _ if self.emit_partial() => {}
-                _ => break,
+                _ => {
+                    let nothing_comes = self.actions.is_empty() && self.ends.is_empty();
+                    let goes_on = nothing_comes && self.emit_partial();
+                    self.over = !goes_on && !self.next_session();
+                }
             }
         }
         self.end();
@@ -250,6 +278,10 @@ impl<'a, S: Sink> Simulation<'a, S> {
         match action {
             Action::Completed(group) => self.completed(group),
             Action::Arrived(group) => self.arrived(group),
+            Action::Durable(group) => {
+                self.arriving -= 1;
+                self.arrived(group);
+            }
             Action::Admitted(group) => {
                 self.promised -= 1;
                 self.admitted(group);
@@ -302,9 +334,19 @@ impl<'a, S: Sink> Simulation<'a, S> {
         self.actions.push(Reverse(((at, phase, key, self.arrivals), action)));
     }
 
-    /// The version on the engines.
+    /// The version on the engines, as an index of `versions`.
     fn version(&self) -> u64 {
         self.versions.len() as u64 - 1
+    }
+
+    /// The version gap of a group: numbers that a restart used up count.
+    fn gap(&self, oldest: u64) -> u64 {
+        self.versions[self.version() as usize].2 - self.versions[oldest as usize].2
+    }
+
+    fn next_place(&mut self) -> u64 {
+        self.places += 1;
+        self.places
     }
 
     /// Forgets a group, after telling what became of it.
@@ -324,7 +366,7 @@ impl<'a, S: Sink> Simulation<'a, S> {
             admitted_ns: group.admitted,
             dequeued_ns: group.dequeued,
             settled_ns: settled,
-            oldest: group.oldest,
+            oldest: group.oldest.map(|oldest| self.versions[oldest as usize].2),
             publications: group.publications,
             fate,
         });

@@ -3,11 +3,13 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, InFlightMode, MemoryJournal, OldestVersion, Past, Run, Seq, Unused,
+    Ack, BoxError, Checkpoint, Cursor, Dataset, Event, EventKind, Fields, Group, GroupId, InFlightMode, Journal,
+    JournalError, MemoryJournal, OldestVersion, Past, Run, Unused,
 };
 use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
 use anabranch_replay::{Fate, Recorder, Recording, Settings};
@@ -35,6 +37,63 @@ pub struct Script {
     /// One row in so many is filtered.
     pub filter: u32,
     pub seed: u64,
+    /// How else time passes.
+    pub delays: Delays,
+}
+
+/// What takes time beside generation, training and installation: up to so many milliseconds each.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    /// A reward, from a call.
+    pub scoring: u64,
+    /// The journal's acknowledgement.
+    pub ack: u64,
+    /// The loop around the pipeline, between two steps.
+    pub between: u64,
+    /// Whether chunks end at publications only, so that first tokens are told late.
+    pub late_tokens: bool,
+}
+
+/// A journal in memory that acknowledges late; runs that are to be resumed keep their checkpoints in a directory.
+struct SlowJournal {
+    memory: MemoryJournal,
+    ack: u64,
+    dir: Option<tempfile::TempDir>,
+    checkpoints: Mutex<Vec<Checkpoint>>,
+}
+
+impl Journal for SlowJournal {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+        let first = events.first().map_or(0, |event| event.seq.0);
+        let done = self.memory.append(events, payloads);
+        if self.ack == 0 {
+            return done;
+        }
+        let acknowledged = tokio::time::Instant::now() + ms(mix(first) % self.ack);
+        Ack::new(async move {
+            tokio::time::sleep_until(acknowledged).await;
+            done.await
+        })
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        self.memory.payload(id)
+    }
+
+    fn checkpoint(
+        &self,
+        cursor: &Cursor,
+        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        let Some(dir) = &self.dir else { return Ok(None) };
+        let mut checkpoints = self.checkpoints.lock().unwrap();
+        let name = checkpoints.len().to_string();
+        let path = dir.path().join(&name);
+        std::fs::create_dir(&path).unwrap();
+        write(&path).unwrap();
+        checkpoints.push(Checkpoint { name: name.clone(), path, cursor: cursor.clone() });
+        Ok(Some(name))
+    }
 }
 
 pub fn ms(millis: u64) -> Duration {
@@ -58,7 +117,7 @@ impl Script {
             let time = |token: u32| ms(1 + mix(drawn ^ mix(u64::from(token) + 1)) % script.pace);
             Reply::timed((0..tokens).map(time).collect()).ending(end)
         })
-        .chunking(Chunking::Token)
+        .chunking(if self.delays.late_tokens { Chunking::Publication } else { Chunking::Token })
         .install_time(ms(self.install))
     }
 
@@ -66,10 +125,26 @@ impl Script {
         if self.steady { ms(self.training) } else { ms(1 + mix(self.seed ^ mix(step)) % self.training) }
     }
 
-    /// The events of a run with these settings.
-    pub async fn run(&self, settings: &Settings) -> Vec<Event> {
-        let journal = Arc::new(MemoryJournal::starting_at(Seq(0)));
-        let run = &Run::new("test", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+    /// The events of a run with these settings, killed so many milliseconds into each session but the last.
+    pub async fn run(&self, settings: &Settings, kills: &[u64]) -> Vec<Event> {
+        let dir = (!kills.is_empty()).then(|| tempfile::tempdir().unwrap());
+        let (memory, checkpoints) = (MemoryJournal::new(), Mutex::default());
+        let journal = Arc::new(SlowJournal { memory, ack: self.delays.ack, dir, checkpoints });
+        for &kill in kills {
+            let session = self.session(settings, journal.clone());
+            if tokio::time::timeout(ms(kill), session).await.is_ok() {
+                return journal.memory.events();
+            }
+        }
+        self.session(settings, journal.clone()).await;
+        journal.memory.events()
+    }
+
+    async fn session(&self, settings: &Settings, journal: Arc<SlowJournal>) {
+        let events = journal.memory.events();
+        let mut past = if events.is_empty() { Past::default() } else { anabranch_replay::resume(events).unwrap() };
+        past.checkpoints = journal.checkpoints.lock().unwrap().iter().rev().cloned().collect();
+        let run = &Run::new("test", journal, past, tokio_timer(), Fields::new(), false);
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
         let rows = (0..self.rows).map(|row| (vec![row], Fields::new())).collect();
@@ -81,8 +156,22 @@ impl Script {
             .generate(&engine, InFlight::groups(settings.in_flight), Samples(settings.samples as u32))
             .sampling(anabranch_core::Sampling { max_tokens: 1000, ..Default::default() })
             .granularity(if settings.slot_per_sample { Granularity::Sample } else { Granularity::Group })
-            .score(|response| response.response().len() as u32)
-            .admit("most", move |group| group.id.prompt.row % u64::from(filter) != 1)
+            .boxed();
+        let scoring = self.delays.scoring;
+        let groups = if scoring > 0 {
+            let judge = move |response: anabranch_stream::OwnedResponse| async move {
+                sleep(ms(
+                    mix(u64::from(response.sample.tokens[0]) ^ mix(response.sample.tokens.len() as u64)) % scoring
+                ))
+                .await;
+                Ok::<_, String>(1.0)
+            };
+            groups.score_async(judge).boxed()
+        } else {
+            groups.score(|response| response.response().len() as u32).boxed()
+        };
+        let groups = groups
+            .admit("most", move |group| group.id.prompt.row % u64::from(filter) != u64::from(filter) - 1)
             .log(run)
             .boxed();
         let groups = match settings.capacity {
@@ -104,16 +193,28 @@ impl Script {
                 }
             })
             .train(learner)
+            .checkpoint_every(3)
             .publish_every(settings.update_interval.unwrap(), &engine)
             .in_flight(settings.mode);
+        let between = self.delays.between;
+        let steps = steps.and_then(|step| async move {
+            if between > 0 {
+                sleep(ms(mix(step.step.0) % between)).await;
+            }
+            Ok(step)
+        });
         steps.try_collect::<Vec<_>>().await.unwrap();
-        journal.events()
     }
 
     /// The same on a runtime of its own.
     pub fn events(&self, settings: &Settings) -> Vec<Event> {
+        self.sessions(settings, &[])
+    }
+
+    /// The same, killed on the way.
+    pub fn sessions(&self, settings: &Settings, kills: &[u64]) -> Vec<Event> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(self.run(settings))
+        runtime.block_on(self.run(settings, kills))
     }
 }
 
@@ -141,6 +242,7 @@ pub fn script(pace: u64) -> impl Strategy<Value = Script> {
             aborts,
             filter,
             seed,
+            delays: Delays::default(),
         },
     )
 }
@@ -224,6 +326,7 @@ pub fn happened(events: &[Event]) -> BTreeMap<(u64, u32), Happened> {
                     OldestVersion::Unknown => panic!("the scripted engine knows its versions"),
                 });
             }
+            EventKind::Reissued { id, .. } => groups.get_mut(&key(id)).unwrap().leased = event.at,
             EventKind::Admitted { id } => groups.get_mut(&key(id)).unwrap().admitted = Some(event.at),
             EventKind::Excluded { id, reason, then, dequeued } => {
                 let group = groups.get_mut(&key(id)).unwrap();
@@ -288,7 +391,7 @@ pub fn steps(events: &[Event]) -> Vec<(u64, u64, Option<u64>)> {
         match &event.kind {
             EventKind::BatchTaken { .. } => steps.push((event.at, 0, None)),
             EventKind::Stepped { .. } => steps.last_mut().unwrap().1 = event.at,
-            EventKind::Published { version, .. } if version.0 > 0 => steps.last_mut().unwrap().2 = Some(event.at),
+            EventKind::Published { step, .. } if step.0 > 0 => steps.last_mut().unwrap().2 = Some(event.at),
             _ => {}
         }
     }

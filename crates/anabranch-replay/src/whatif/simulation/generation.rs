@@ -13,7 +13,8 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &self.alive[index as usize];
         let at = group.start + self.recording.ends(group.spec)[group.ended as usize];
         let last = group.ended as usize + 1 == self.settings.samples;
-        let key = if last { self.recording.specs[group.spec as usize].key } else { 0 };
+        let spec = &self.recording.specs[group.spec as usize];
+        let key = if last || spec.cut { spec.key } else { 0 };
         self.ends.push(Reverse((at, key, index)));
     }
 
@@ -23,7 +24,7 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &mut self.alive[index as usize];
         let spec = &self.recording.specs[group.spec as usize];
         let last = group.ended as usize + 1 == self.settings.samples;
-        if last && spec.cut && group.rest == NONE {
+        if last && spec.cut && group.rest == NONE && !group.aborted {
             return self.go_on(index);
         }
         group.ended += 1;
@@ -50,7 +51,7 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &mut self.alive[index as usize];
         let whole = &self.recording.whole;
         let rest = whole[draw(self.seed, Purpose::Rest, group.position, u64::from(group.attempt), whole.len())];
-        (group.rest, group.modelled) = (rest, true);
+        group.rest = rest;
         let drawn = &self.recording.specs[rest as usize];
         if self.recording.specs[group.spec as usize].first == u64::MAX {
             group.first = self.generated.saturating_add(drawn.first);
@@ -67,26 +68,34 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// All samples have their status and reward.
     pub(super) fn completed(&mut self, index: u32) {
-        if self.working == self.settings.working_bound() {
-            self.clear_since = self.now;
-        }
-        self.working -= 1;
-        let oldest = self.oldest(index);
+        let (oldest, place) = (self.oldest(index), self.next_place());
         let now = self.now;
         let group = &mut self.alive[index as usize];
         group.completed = now;
+        group.place = place;
+        // Where the log shows it aborted too, nothing of it was drawn.
+        group.modelled |= group.rest != NONE;
         group.oldest = oldest;
         let (modelled, tokens) = (group.modelled, group.tokens);
         let spec = &self.recording.specs[group.spec as usize];
         self.outcome.modelled.groups.add(modelled, 1);
         self.outcome.modelled.tokens.add(modelled, tokens);
-        self.after(spec.arrival, spec.key, Action::Arrived(index));
+        if self.verdict(index) != Verdict::Passed {
+            return self.after(spec.arrival, spec.key, Action::Arrived(index));
+        }
+        // Records become durable in their order, so that no group overtakes another on its way to the buffer.
+        self.arrives_from = self.arrives_from.max(now + spec.arrival);
+        if self.arrives_from == now && self.arriving == 0 {
+            return self.arrived(index);
+        }
+        self.arriving += 1;
+        self.schedule(self.arrives_from, 0, spec.key, Action::Durable(index));
     }
 
     /// The version that was installed when the group's first token was sampled.
     fn oldest(&self, index: u32) -> Option<u64> {
         let group = &self.alive[index as usize];
-        if group.first == u64::MAX || group.first > self.generated {
+        if group.first == u64::MAX || (group.aborted && group.first > self.generated) {
             return None;
         }
         let mut version = self.version();
@@ -107,6 +116,10 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// The group is at the entry checks, and then before the buffer or batch.
     pub(super) fn arrived(&mut self, index: u32) {
+        if self.working == self.settings.working_bound() {
+            self.clear_since = self.now;
+        }
+        self.working -= 1;
         self.alive[index as usize].arrived = self.now;
         let verdict = self.verdict(index);
         if verdict != Verdict::Passed {
@@ -121,7 +134,12 @@ impl<S: Sink> Simulation<'_, S> {
             self.buffer.push(index, oldest);
             self.ask();
         }
-        self.lease();
+        if self.arriving == 0 {
+            self.lease();
+        } else {
+            // What became durable at the same time comes before a lease.
+            self.schedule(self.now, self.phase, u64::MAX, Action::Lease);
+        }
     }
 
     /// The buffer's task: admits what there is room for, then leases.
@@ -141,7 +159,7 @@ impl<S: Sink> Simulation<'_, S> {
 
     fn admit(&mut self) {
         let Some(capacity) = self.settings.capacity else { return };
-        let waited = !self.waiting.is_empty();
+        let waited = self.waiting.front().is_some_and(|&first| self.alive[first as usize].arrived < self.now);
         while let Some(&index) = self.waiting.front()
             && self.buffer.len() + self.promised < capacity
         {
@@ -160,9 +178,12 @@ impl<S: Sink> Simulation<'_, S> {
     /// The group enters the buffer.
     pub(super) fn admitted(&mut self, index: u32) {
         self.upstream -= 1;
-        let now = self.now;
+        let (now, place) = (self.now, self.next_place());
         let group = &mut self.alive[index as usize];
-        group.admitted = Some(now);
+        if group.admitted.is_none() {
+            (group.admitted, group.place) = (Some(now), place);
+        }
+        group.ready = now;
         let oldest = group.oldest.unwrap_or_default();
         self.buffer.push(index, oldest);
         self.wake_learner();
@@ -174,10 +195,9 @@ impl<S: Sink> Simulation<'_, S> {
         let retries = matches!(reason, "aborted" | "stale");
         let retried = retries && self.settings.max_attempts.is_some_and(|max| group.attempt + 1 < max);
         if retried {
-            // The retry of a prompt that the log does not show at its first attempt is not in it either.
-            let recorded = self.recorded_attempt(group.position, group.attempt + 1);
+            let recorded = self.recording.recorded_attempt(group.position, group.attempt + 1);
             let (position, attempt) = (group.position, group.attempt + 1);
-            self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now });
+            self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now, again: false });
         }
         self.outcome.wasted.entry(reason).or_default().add(group.tokens);
         if reason == "stale" {
@@ -186,17 +206,26 @@ impl<S: Sink> Simulation<'_, S> {
         self.settle(index, Fate::Excluded { reason, gap, retried });
     }
 
-    /// The recorded lease of a prompt's attempt.
-    fn recorded_attempt(&self, position: u64, attempt: u32) -> u32 {
-        let first = self.recording.fresh.get(position as usize).copied().unwrap_or(NONE);
-        (0..attempt).fold(first, |spec, _| self.recording.specs.get(spec as usize).map_or(NONE, |spec| spec.next))
-    }
-
-    /// Ends all samples that run: a publication aborts them.
-    pub(super) fn abort_all(&mut self) {
-        let mut groups: Vec<u32> =
-            std::mem::take(&mut self.ends).into_iter().map(|Reverse((.., group))| group).collect();
-        groups.sort_unstable_by_key(|&group| (self.alive[group as usize].leased, self.alive[group as usize].position));
+    /// Ends all samples that run: a publication aborts them. Those that the log shows aborted within `window` end as there.
+    pub(super) fn abort_all(&mut self, window: u64) {
+        let mut groups: Vec<u32> = Vec::new();
+        for Reverse((at, key, index)) in std::mem::take(&mut self.ends) {
+            let group = &mut self.alive[index as usize];
+            let spec = &self.recording.specs[group.spec as usize];
+            group.aborted = true;
+            let shown = spec.cut
+                && group.rest == NONE
+                && group.start + self.recording.length(group.spec) <= self.generated + window;
+            if shown {
+                self.ends.push(Reverse((at, key, index)));
+            } else {
+                groups.push(index);
+            }
+        }
+        groups.sort_unstable_by_key(|&group| {
+            let group = &self.alive[group as usize];
+            (self.recording.specs[group.spec as usize].key, group.leased, group.position)
+        });
         for index in groups {
             let group = &mut self.alive[index as usize];
             let left = self.settings.samples - group.ended as usize;
@@ -205,7 +234,6 @@ impl<S: Sink> Simulation<'_, S> {
             if group.rest == NONE && !self.recording.specs[group.spec as usize].cut {
                 group.tokens = (u128::from(group.tokens) * u128::from(spent) / u128::from(whole)) as u64;
             }
-            group.aborted = true;
             self.sampling -= left;
             let freed = if self.settings.slot_per_sample { left } else { 1 };
             self.slots.extend(std::iter::repeat_n(self.now, freed));

@@ -9,20 +9,24 @@ use crate::whatif::recording::{PublicationCost, StepCost};
 
 impl<S: Sink> Simulation<'_, S> {
     /// What training step `number` takes, and whether that was recorded.
-    fn step_cost(&self, number: u64) -> (StepCost, bool) {
+    pub(super) fn step_cost(&self, number: u64) -> (StepCost, bool) {
         let steps = &self.recording.steps;
-        let recorded = steps.get(number as usize - 1);
-        let drawn = || StepCost {
-            key: u64::MAX,
-            // A checkpoint belongs to its step, not to the work of a step.
-            checkpoint: 0,
-            ..steps[draw(self.seed, Purpose::Step, number, 0, steps.len())]
-        };
-        recorded.map_or_else(|| (drawn(), false), |&cost| (cost, true))
+        let recorded = steps.get(number as usize - 1).copied();
+        if let Some(cost) = recorded.filter(|cost| !cost.retrained) {
+            return (cost, true);
+        }
+        let place = draw(self.seed, Purpose::Step, number, 0, steps.len());
+        // What was trained again from the log tells no duration.
+        let told = steps.iter().cycle().skip(place).take(steps.len()).find(|cost| !cost.retrained);
+        // It was not over when its session ended.
+        let train = told.map_or(0, |cost| cost.train).max(recorded.map_or(0, |cost| cost.train));
+        // A checkpoint and the learner's loop belong to their step, not to the work of a step.
+        let drawn = StepCost { key: u64::MAX, checkpoint: 0, train, ..told.copied().unwrap_or_default() };
+        (recorded.map_or(drawn, |cost| StepCost { train, ..cost }), false)
     }
 
     /// What the publication after training step `number` takes, and whether that was recorded.
-    fn publication_cost(&self, number: u64) -> (PublicationCost, bool) {
+    pub(super) fn publication_cost(&self, number: u64) -> (PublicationCost, bool) {
         let all = &self.recording.publications;
         if let Ok(index) = all.binary_search_by_key(&number, |cost| cost.step) {
             return (all[index], true);
@@ -33,7 +37,7 @@ impl<S: Sink> Simulation<'_, S> {
         (PublicationCost { key: u64::MAX, ..drawn }, false)
     }
 
-    fn publishes_after(&self, number: u64) -> bool {
+    pub(super) fn publishes_after(&self, number: u64) -> bool {
         match self.settings.update_interval {
             Some(interval) => number.is_multiple_of(interval),
             None => self.recording.publications.binary_search_by_key(&number, |cost| cost.step).is_ok(),
@@ -51,8 +55,12 @@ impl<S: Sink> Simulation<'_, S> {
             self.over = true;
             return;
         }
-        self.asks_from = self.now + self.step_cost(self.outcome.steps + 1).0.poll;
-        self.clear_since = if self.settings.capacity.is_none() { self.now } else { self.clear_since };
+        let after_last = self.outcome.steps == self.recording.steps.len() as u64;
+        let poll = if after_last { self.recording.last_poll } else { self.step_cost(self.outcome.steps + 1).0.poll };
+        self.asks_from = self.now + poll;
+        if self.settings.capacity.is_none() && self.outcome.steps > 0 {
+            self.clear_since = self.now;
+        }
         self.ask();
         if self.settings.capacity.is_none() {
             self.lease();
@@ -81,7 +89,7 @@ impl<S: Sink> Simulation<'_, S> {
         while self.held.len() < self.settings.batch {
             let Some(index) = self.buffer.first() else { return };
             let group = &self.alive[index as usize];
-            let ready = group.admitted.unwrap_or(0).max(self.asks_from).max(self.last_departure);
+            let ready = group.ready.max(self.asks_from).max(self.last_departure);
             let due = ready + self.recording.specs[group.spec as usize].dequeue;
             if due > self.now {
                 return self.ask_at(due, 0);
@@ -97,11 +105,12 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// A group leaves the buffer and is judged.
     fn leave(&mut self, index: u32) {
-        let (now, version, buffered) = (self.now, self.version(), self.settings.capacity.is_some());
+        let (now, installed) = (self.now, self.versions[self.version() as usize]);
+        let buffered = self.settings.capacity.is_some();
         let group = &mut self.alive[index as usize];
         group.dequeued = buffered.then_some(now);
         let spec = &self.recording.specs[group.spec as usize];
-        let gap = group.oldest.filter(|_| spec.known).map(|oldest| version - oldest);
+        let gap = group.oldest.filter(|_| spec.known).map(|oldest| installed.2 - self.versions[oldest as usize].2);
         let stale = self.settings.max_staleness.is_some_and(|limit| gap.is_some_and(|gap| gap > limit));
         let unknown = self.settings.max_staleness.is_some() && !spec.known && !self.settings.allow_unknown;
         if stale || unknown {
@@ -142,13 +151,14 @@ impl<S: Sink> Simulation<'_, S> {
             let group = &self.alive[index as usize];
             let known = self.recording.specs[group.spec as usize].known;
             let oldest = group.oldest.filter(|_| known);
-            let gap = oldest.map(|oldest| self.version() - oldest);
+            let gap = oldest.map(|oldest| self.gap(oldest));
             let lag = oldest.map(|oldest| self.outcome.steps - self.versions[oldest as usize].1);
             self.outcome.consumed.add(group.tokens);
             self.outcome.gap.add(gap);
             self.outcome.step_lag.add(lag);
             self.settle(index, Fate::Consumed { step, gap });
         }
+        self.training = true;
         let (cost, _) = self.step_cost(step);
         // The learner works on a thread of its own: the buffer's task runs meanwhile, however short the step.
         let phase = if cost.train == 0 { self.phase + 2 } else { 0 };
@@ -158,6 +168,7 @@ impl<S: Sink> Simulation<'_, S> {
     /// The step is made: its checkpoint follows, and its publication.
     pub(super) fn stepped(&mut self) {
         self.outcome.steps += 1;
+        self.training = false;
         let number = self.outcome.steps;
         self.sink.stepped(self.now);
         let (cost, recorded) = self.step_cost(number);
@@ -165,7 +176,9 @@ impl<S: Sink> Simulation<'_, S> {
         if self.publishes_after(number) {
             let (publication, recorded) = self.publication_cost(number);
             self.outcome.modelled.publications.add(!recorded, 1);
-            self.after(cost.checkpoint + publication.begin, publication.key, Action::Publishing);
+            // The weights are read on the learner's thread: what ends at the same time may come before.
+            let due = self.now + cost.checkpoint + publication.begin;
+            self.schedule(due, if due > self.now { 0 } else { self.phase }, publication.key, Action::Publishing);
         } else {
             self.after(cost.checkpoint, cost.key, Action::Free);
         }
@@ -186,7 +199,7 @@ impl<S: Sink> Simulation<'_, S> {
         }
         self.publication = Publication::Draining;
         if self.settings.mode == InFlightMode::Abort {
-            self.abort_all();
+            self.abort_all(cost.drained);
         }
         if self.sampling == 0 {
             self.drained();
@@ -195,12 +208,13 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// Nothing runs any more.
     pub(super) fn drained(&mut self) {
-        self.publication = Publication::Still;
-        self.quiesced();
+        let (cost, _) = self.publication_cost(self.outcome.steps);
+        self.after(cost.quiesce, cost.key, Action::Quiesced);
     }
 
     /// Generation stands still.
     pub(super) fn quiesced(&mut self) {
+        self.publication = Publication::Still;
         let (cost, _) = self.publication_cost(self.outcome.steps);
         self.after(cost.install, cost.key, Action::Installed);
     }
@@ -208,7 +222,8 @@ impl<S: Sink> Simulation<'_, S> {
     /// The new weights are on the engines.
     pub(super) fn installed(&mut self) {
         self.publication = Publication::Installed;
-        self.versions.push((self.generated, self.outcome.steps));
+        let number = self.versions[self.version() as usize].2 + 1;
+        self.versions.push((self.generated, self.outcome.steps, number));
         self.outcome.publications += 1;
         self.sink.published(self.now);
         self.tally_publication();

@@ -11,6 +11,7 @@ struct Next {
     position: u64,
     attempt: u32,
     since: u64,
+    again: bool,
 }
 
 impl<S: Sink> Simulation<'_, S> {
@@ -20,22 +21,22 @@ impl<S: Sink> Simulation<'_, S> {
     }
 
     fn next(&self) -> Option<Next> {
-        let (recorded, position, attempt, since) = match self.retries.front() {
-            Some(&Retry { spec, position, attempt, since }) => (spec, position, attempt, since),
+        let (recorded, position, attempt, since, again) = match self.retries.front() {
+            Some(&Retry { spec, position, attempt, since, again }) => (spec, position, attempt, since, again),
             None if self.cursor < self.recording.positions => {
                 let recorded = self.recording.fresh.get(self.cursor as usize);
-                (recorded.copied().unwrap_or(NONE), self.cursor, 0, 0)
+                (recorded.copied().unwrap_or(NONE), self.cursor, 0, 0, false)
             }
             None => return None,
         };
         let modelled = recorded == NONE;
         let spec = if modelled {
-            let whole = &self.recording.whole;
-            whole[draw(self.seed, Purpose::Group, position, u64::from(attempt), whole.len())]
+            let drawn = if attempt > 0 { &self.recording.unfiltered } else { &self.recording.whole };
+            drawn[draw(self.seed, Purpose::Group, position, u64::from(attempt), drawn.len())]
         } else {
             recorded
         };
-        Some(Next { spec, modelled, position, attempt, since })
+        Some(Next { spec, modelled, position, attempt, since, again })
     }
 
     /// Whether anything but a lack of prompts keeps leases back.
@@ -73,7 +74,8 @@ impl<S: Sink> Simulation<'_, S> {
         }
         self.slots.drain(..self.settings.slots_of_group());
         (self.working, self.upstream) = (self.working + 1, self.upstream + 1);
-        self.outcome.retries += u64::from(next.attempt > 0);
+        self.outcome.retries += u64::from(next.attempt > 0 && !next.again);
+        let place = self.next_place();
         let group = Group {
             spec: next.spec,
             rest: NONE,
@@ -94,6 +96,8 @@ impl<S: Sink> Simulation<'_, S> {
             dequeued: None,
             gap: 0,
             publications: 0,
+            place,
+            ready: 0,
         };
         let index = if let Some(index) = self.vacant.pop() {
             self.alive[index as usize] = group;

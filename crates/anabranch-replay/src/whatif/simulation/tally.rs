@@ -9,6 +9,7 @@ use crate::whatif::prediction::Sink;
 pub(super) struct Tally {
     in_flight: u128,
     buffered: u128,
+    passed: u64,
     /// Both, and the time, when the last batch was taken.
     at_batch: (u128, u128, u64),
 }
@@ -16,6 +17,7 @@ pub(super) struct Tally {
 impl<S: Sink> Simulation<'_, S> {
     /// Sums up `passed` nanoseconds in the present state.
     pub(super) fn tally_time(&mut self, passed: u64) {
+        self.tally.passed += passed;
         self.tally.in_flight += self.upstream as u128 * u128::from(passed);
         self.tally.buffered += (self.buffer.len() + self.held.len()) as u128 * u128::from(passed);
         let slots = self.settings.slots_of_group();
@@ -39,7 +41,7 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// A batch is taken.
     pub(super) fn tally_batch(&mut self) {
-        self.tally.at_batch = (self.tally.in_flight, self.tally.buffered, self.now);
+        self.tally.at_batch = (self.tally.in_flight, self.tally.buffered, self.tally.passed);
     }
 
     /// New weights are installed: counts the publication for each group that has sampled a token by then.
@@ -65,14 +67,14 @@ impl<S: Sink> Simulation<'_, S> {
             self.outcome.left.add(tokens);
             self.tell(index, Fate::Left, None);
         }
-        let wall = self.now - self.recording.opened;
+        let wall = self.wall + self.now - self.recording.sessions[self.session].opened;
         let wasted = self.outcome.wasted_total();
         self.outcome.wall_ns = wall;
         self.outcome.stall.slot_ns = wall * self.settings.slots() as u64;
         self.outcome.length =
             LengthBias { consumed: self.outcome.consumed.mean_tokens(), excluded: wasted.mean_tokens() };
         let (in_flight, buffered, at) = self.tally.at_batch;
-        let over = at.saturating_sub(self.recording.began) as f64;
+        let over = at as f64;
         let interval = self.settings.update_interval.unwrap_or(1) as f64;
         self.outcome.little = (over > 0.0).then(|| {
             let (in_flight, buffered) = (in_flight as f64 / over, buffered as f64 / over);

@@ -1,0 +1,84 @@
+//! Runs that were killed and resumed: each restart is a barrier, over which everything open is carried.
+
+use anabranch_core::{EventKind, Seq};
+use anabranch_replay::{Recorder, Settings, self_check, what_if};
+use proptest::prelude::*;
+
+use pipeline::{any_settings, cases, first_difference, happened, predicted, record, script, steps};
+
+mod pipeline;
+
+const APART: u64 = 100_000;
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 0, ..cases(200) })]
+
+    #[test]
+    fn a_run_of_several_sessions_is_told_as_it_was(
+        (script, settings) in (script(APART), any_settings()),
+        // Shrunk, a kill would fall together with other moments.
+        kills in proptest::collection::vec(1..40 * APART, 1..4),
+    ) {
+        let events = script.sessions(&Settings { slot_per_sample: false, ..settings }, &kills);
+        prop_assert_eq!(self_check(&events), Ok(()));
+        if steps(&events).iter().all(|step| step.1 == 0) {
+            return Ok(());
+        }
+        let recording = record(&events);
+        let prediction = recording.predict(recording.settings(), 1).unwrap();
+        let difference = first_difference(&happened(&events), &predicted(&prediction));
+        prop_assert!(difference.is_none(), "{}", difference.unwrap());
+        let reproduction = recording.reproduction().unwrap();
+        prop_assert_eq!((reproduction.times.part, reproduction.first), (reproduction.times.of, None));
+        prop_assert_eq!(prediction.outcome.modelled.groups.part, 0);
+    }
+}
+
+fn killed_once() -> (pipeline::Script, Settings) {
+    let script = pipeline::Script {
+        rows: 60,
+        pace: APART,
+        tokens: 6,
+        training: 300_000,
+        steady: false,
+        install: 20_000,
+        aborts: 20,
+        filter: 9,
+        seed: 5,
+        delays: pipeline::Delays::default(),
+    };
+    (script, Settings { slot_per_sample: false, ..pipeline::settings() })
+}
+
+#[test]
+fn the_first_session_can_be_asked_about_alone() {
+    let (script, settings) = killed_once();
+    let events = script.sessions(&settings, &[1_500_000]);
+    let first: Vec<_> = events.iter().filter(|event| event.session == 0).cloned().collect();
+    assert!(first.len() < events.len());
+    let mut recorder = Recorder::of_first_session();
+    for event in &events {
+        recorder.push(event);
+    }
+    let alone = recorder.finish().unwrap();
+    let outcome = alone.outcome(alone.settings(), 0).unwrap();
+    assert_eq!(outcome, record(&first).outcome(alone.settings(), 0).unwrap());
+    assert_ne!(outcome.steps, record(&events).outcome(&settings, 0).unwrap().steps);
+}
+
+#[test]
+fn settings_that_changed_on_the_way_are_refused() {
+    let (script, settings) = killed_once();
+    let mut events = script.events(&settings);
+    let again = events
+        .iter()
+        .find(|event| matches!(&event.kind, EventKind::Configured { operator, .. } if operator == "buffer"));
+    let mut again = again.unwrap().clone();
+    if let EventKind::Configured { settings, .. } = &mut again.kind {
+        settings.insert("groups".to_owned(), 9_u64.into());
+    }
+    (again.seq, again.at) = (Seq(events.len() as u64), events.last().unwrap().at);
+    events.push(again);
+    let error = what_if(&events, |_| {}, 0).unwrap_err();
+    assert!(error.to_string().contains("changed on the way"), "{error}");
+}
