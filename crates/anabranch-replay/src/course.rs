@@ -16,7 +16,7 @@ mod spread;
 
 use self::groups::Places;
 use self::learner::LearnerTimes;
-use self::slices::Slices;
+use self::slices::{Slices, merge};
 pub use self::spread::Spread;
 
 /// Most slices of time, and most slices of training steps, that a course has.
@@ -41,8 +41,30 @@ pub struct Course {
     pub steps: Vec<StepSlice>,
     /// The limits in force at the end.
     pub limits: Limits,
-    /// Groups that `.generate` keeps in flight, as configured at the end.
-    pub in_flight: Option<u64>,
+    /// Samples that `.generate` keeps in flight at once, as configured at the end.
+    pub slots: Option<u64>,
+}
+
+impl Course {
+    /// The slices of time merged into at most `columns` of equal width: that width, in nanoseconds, and the columns.
+    ///
+    /// # Panics
+    /// Where `columns` is 0.
+    pub fn columns(&self, columns: usize) -> (u64, Vec<Slice>) {
+        assert!(columns > 0, "columns: must be at least 1");
+        let merged = self.slices.len().div_ceil(columns).max(1);
+        (self.slice_ns * merged as u64, self.slices.chunks(merged).map(merge).collect())
+    }
+
+    /// The slices of training steps merged into at most `columns`: the steps in each, and the columns.
+    ///
+    /// # Panics
+    /// Where `columns` is 0.
+    pub fn step_columns(&self, columns: usize) -> (u64, Vec<StepSlice>) {
+        assert!(columns > 0, "columns: must be at least 1");
+        let merged = self.steps.len().div_ceil(columns).max(1);
+        (self.slice_steps * merged as u64, self.steps.chunks(merged).map(merge).collect())
+    }
 }
 
 /// A slice of time.
@@ -50,6 +72,9 @@ pub struct Course {
 pub struct Slice {
     /// Groups in flight × nanoseconds: divided by the slice's width, the mean number of groups in flight.
     pub in_flight_ns: u64,
+    /// Samples in generation × nanoseconds. Of groups that were never completed the log does not tell when each sample
+    /// ended: all of theirs count until the session's end.
+    pub generating_ns: u64,
     /// Completed groups that waited for room in the buffer × nanoseconds.
     pub waiting_ns: u64,
     /// Groups in the buffer × nanoseconds.
@@ -96,7 +121,7 @@ pub struct Plotter {
     learner: LearnerTimes,
     installed: Installed,
     limits: Limits,
-    in_flight: Option<u64>,
+    slots: Option<u64>,
     sessions: Vec<u64>,
     /// Where the session began, and the last event, in nanoseconds of open time.
     session_begun: u64,
@@ -109,7 +134,9 @@ pub struct Plotter {
 impl Plotter {
     /// A plotter that has seen nothing.
     pub fn new() -> Self {
-        Self { next_step: 1, ..Self::default() }
+        let mut plotter = Self { next_step: 1, ..Self::default() };
+        plotter.places.samples = 1;
+        plotter
     }
 
     /// Takes the next event.
@@ -136,8 +163,8 @@ impl Plotter {
         let open_ns = self.now;
         let (slice_ns, slices) = self.slices.finish();
         let (slice_steps, steps) = self.steps.finish();
-        let (limits, in_flight, sessions_ns) = (self.limits, self.in_flight, self.sessions);
-        Course { open_ns, sessions_ns, slice_ns, slices, slice_steps, steps, limits, in_flight }
+        let (limits, slots, sessions_ns) = (self.limits, self.slots, self.sessions);
+        Course { open_ns, sessions_ns, slice_ns, slices, slice_steps, steps, limits, slots }
     }
 
     /// What ran in the session before ended with it.
@@ -155,8 +182,9 @@ impl Plotter {
         if let EventKind::Configured { operator, settings } = &event.kind
             && operator == "generate"
         {
-            let in_flight = settings.get("in_flight").and_then(Value::as_int);
-            self.in_flight = in_flight.and_then(|groups| u64::try_from(groups).ok());
+            let count = |name: &str| settings.get(name).and_then(Value::as_int).and_then(|n| u64::try_from(n).ok());
+            self.slots = count("in_flight").zip(count("samples")).map(|(groups, samples)| groups * samples);
+            self.places.samples = count("samples").unwrap_or(1);
         }
     }
 
@@ -213,7 +241,12 @@ impl Plotter {
                 if let Some(reward) = reward {
                     self.steps.at(self.next_step - 1).reward_completed.add(reward);
                 }
-                self.places.complete(id, now, summary.oldest(), reward, &mut self.slices);
+                self.places.complete(id, now, (summary.oldest(), reward), &mut self.slices);
+                for times in summary.samples.iter().map(|sample| sample.times) {
+                    if let Some((submitted, ended)) = times.submitted.zip(times.ended) {
+                        self.slices.spread(begun + submitted, begun + ended, |slice, ns| slice.generating_ns += ns);
+                    }
+                }
             }
             EventKind::Admitted { id } => self.places.admit(id, now, &mut self.slices),
             EventKind::Excluded { id, reason, dequeued, .. } => {

@@ -70,6 +70,9 @@ fn slices_add_up_to_the_audit() {
     assert!(sum(&course, |slice| slice.training_ns) > 0 && sum(&course, |slice| slice.learner_wait_ns) > 0);
     assert!(course.slices.iter().any(|slice| slice.excluded.contains_key("stale")));
     assert!(course.slices.len() > COURSE_SLICES / 2);
+    let (width, columns) = course.columns(50);
+    assert!(columns.len() <= 50 && width % course.slice_ns == 0 && width * columns.len() as u64 >= course.open_ns);
+    assert_eq!(columns.iter().map(|slice| slice.consumed).sum::<u64>(), sum(&course, |slice| slice.consumed));
     // A course of few events and one that had to widen its slices often.
     agrees_with_the_audit(&log(3));
     agrees_with_the_audit(&log(100));
@@ -117,6 +120,15 @@ fn groups_are_where_the_log_puts_them() {
     assert_eq!(sum(&course, |slice| slice.in_flight_ns), flying);
     assert_eq!(sum(&course, |slice| slice.waiting_ns), waiting);
     assert_eq!(sum(&course, |slice| slice.buffered_ns), buffered);
+    let times = |event: &Event| match &event.kind {
+        EventKind::Completed { summary, .. } => {
+            summary.samples.iter().map(|s| s.times.ended.unwrap() - s.times.submitted.unwrap()).sum()
+        }
+        _ => 0,
+    };
+    // The script configures no generation, so that a group left in flight counts as one sample.
+    let generating = log.iter().map(times).sum::<u64>() + leased.values().map(|at| end - at).sum::<u64>();
+    assert_eq!(sum(&course, |slice| slice.generating_ns), generating);
     let full = course.slice_ns * course.limits.capacity.unwrap();
     assert!(course.slices.iter().all(|slice| slice.buffered_ns <= full), "no more than the buffer holds");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anabranch_core::{GroupId, OldestVersion};
+use anabranch_core::GroupId;
 
 use super::Kept;
 use super::slices::Slices;
@@ -26,7 +26,11 @@ struct Placed {
 
 /// The groups that are not settled.
 #[derive(Debug, Default)]
-pub(super) struct Places(HashMap<GroupId, Placed>);
+pub(super) struct Places {
+    open: HashMap<GroupId, Placed>,
+    /// Samples of a group, as configured.
+    pub(super) samples: u64,
+}
 
 impl Placed {
     /// Books the time spent where the group is, until `end`.
@@ -47,45 +51,40 @@ impl Placed {
 
 impl Places {
     pub(super) fn lease(&mut self, id: &GroupId, now: u64) {
-        self.0.insert(id.clone(), Placed { at: At::InFlight, since: now, kept: (None, None) });
+        self.open.insert(id.clone(), Placed { at: At::InFlight, since: now, kept: (None, None) });
     }
 
-    pub(super) fn complete(
-        &mut self,
-        id: &GroupId,
-        now: u64,
-        oldest: Option<OldestVersion>,
-        reward: Option<f64>,
-        slices: &mut Slices<Slice>,
-    ) {
-        if let Some(placed) = self.0.get_mut(id) {
+    pub(super) fn complete(&mut self, id: &GroupId, now: u64, kept: Kept, slices: &mut Slices<Slice>) {
+        if let Some(placed) = self.open.get_mut(id) {
             placed.go(At::Waiting, now, slices);
-            placed.kept = (oldest, reward);
+            placed.kept = kept;
         }
     }
 
     pub(super) fn admit(&mut self, id: &GroupId, now: u64, slices: &mut Slices<Slice>) {
-        if let Some(placed) = self.0.get_mut(id) {
+        if let Some(placed) = self.open.get_mut(id) {
             placed.go(At::Buffered, now, slices);
         }
     }
 
     /// The group is settled; where it was, it left at `left`.
     pub(super) fn leave(&mut self, id: &GroupId, left: u64, slices: &mut Slices<Slice>) -> Option<Kept> {
-        let placed = self.0.remove(id)?;
+        let placed = self.open.remove(id)?;
         placed.book(left, slices);
         Some(placed.kept)
     }
 
     /// A session ended at `end`: what was in flight no longer is.
     pub(super) fn interrupt(&mut self, end: u64, slices: &mut Slices<Slice>) {
-        for placed in self.0.values_mut().filter(|placed| matches!(placed.at, At::InFlight)) {
+        for placed in self.open.values_mut().filter(|placed| matches!(placed.at, At::InFlight)) {
+            slices.spread(placed.since, end, |slice, ns| slice.generating_ns += ns * self.samples);
             placed.go(At::Idle, end, slices);
         }
     }
 
     /// The log ends.
     pub(super) fn end(&mut self, end: u64, slices: &mut Slices<Slice>) {
-        self.0.drain().for_each(|(_, placed)| placed.book(end, slices));
+        self.interrupt(end, slices);
+        self.open.drain().for_each(|(_, placed)| placed.book(end, slices));
     }
 }

@@ -12,6 +12,7 @@ pub(super) trait Merge: Clone + Default {
 impl Merge for Slice {
     fn merge(&mut self, next: Self) {
         self.in_flight_ns += next.in_flight_ns;
+        self.generating_ns += next.generating_ns;
         self.waiting_ns += next.waiting_ns;
         self.buffered_ns += next.buffered_ns;
         self.training_ns += next.training_ns;
@@ -35,6 +36,14 @@ impl Merge for StepSlice {
         self.reward_completed.merge(next.reward_completed);
         self.learner_wait.merge(&next.learner_wait);
     }
+}
+
+/// All of `slices` in one.
+pub(super) fn merge<T: Merge>(slices: &[T]) -> T {
+    slices.iter().cloned().fold(T::default(), |mut merged, slice| {
+        merged.merge(slice);
+        merged
+    })
 }
 
 #[derive(Clone, Debug)]
