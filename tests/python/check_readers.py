@@ -93,6 +93,11 @@ def check_pruning(folder):
         assert rows == [seq], rows
     nothing = sum(len(fragment.subset(pyarrow.dataset.field("seq") > last).row_groups) for fragment in fragments)
     assert nothing == 0, "a scan for what comes after the end reads row groups"
+    groups = str(folder / "groups" / "*.parquet")
+    for (name,) in duckdb.sql(f"SELECT group_id FROM '{groups}' ORDER BY seq LIMIT 1").fetchall():
+        probes = duckdb.sql(f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{groups}', 'group_id', '{name}')")
+        excluded = [excludes for (excludes,) in probes.fetchall()]
+        assert excluded.count(False) == 1 and len(excluded) > 1, f"the Bloom filters of groups exclude {name}: {excluded}"
     print(f"events: a scan for one seq reads 1 of {len(fragments)} row groups")
 
 

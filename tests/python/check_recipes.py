@@ -1,13 +1,15 @@
 """Runs the SQL recipes of docs/sql on a recorded run and compares their answers with those stored beside it.
 
-usage: check_recipes.py FOLDER EXPECTED [--update]
+usage: check_recipes.py FOLDER EXPECTED AUDIT [--update]
 
-FOLDER is the run's Parquet folder, EXPECTED the folder of the answers. --update writes them instead.
+FOLDER is the run's Parquet folder, EXPECTED the folder of the answers, AUDIT what `anabranch audit --json` says of the
+run: where both tell the same, they must agree. --update writes the answers instead of comparing them.
 """
 
 import csv
 import io
 import itertools
+import json
 import os
 import pathlib
 import sys
@@ -56,13 +58,42 @@ def check_duplicates_are_found(text):
         assert [row[0] for row in found] == [what], f"a doubled row of {table} is found as {found}"
 
 
-def main(folder, expected, update):
+def check_audit(answers, audit):
+    """The answers add up to what the audit says, which is computed from the events by other code."""
+    rows = {name: list(csv.DictReader(io.StringIO(text))) for name, text in answers.items()}
+
+    def total(name, column, **where):
+        chosen = [row for row in rows[name] if all(row[key] == value for key, value in where.items())]
+        return sum(float(row[column] or 0) for row in chosen)
+
+    excluded = {reason: groups for reason, groups in audit["groups"]["excluded"].items() if reason != "filtered"}
+    pairs = {"consumed": (total("dispositions", "settled", disposition="consumed"), audit["groups"]["consumed"])}
+    for reason, groups in excluded.items():
+        pairs[reason] = (total("dispositions", "settled", reason=reason), groups)
+        pairs[f"{reason}, by bias"] = (total("exclusion_bias", "groups", disposition=reason), groups)
+    pairs["leased"] = (total("conservation", "leased"), audit["groups"]["leased"])
+    pairs["missing"] = (total("conservation", "missing"), 0)
+    pairs["tokens consumed"] = (total("tokens_by_version", "tokens"), audit["tokens"]["consumed"])
+    pairs["learner wait"] = (total("learner_wait", "waited_ms"), audit["learner"]["wait"]["total_ns"] / 1e6)
+    pairs["pauses"] = (total("publications", "paused_ms"), audit["publications"]["pause"]["total_ns"] / 1e6)
+    for part, column in {"consumed": "gap", "consumed_generation": "in_generation"}.items():
+        histogram = audit["gap"][part]["histogram"]
+        mean = sum(float(row[column]) * float(row["groups"]) for row in rows["gap_split"])
+        pairs[f"gap, {column}"] = (mean, sum(int(gap) * groups for gap, groups in histogram.items()))
+    for what, (answered, audited) in pairs.items():
+        assert abs(answered - audited) <= 1e-3 * max(1, abs(audited)), f"{what}: {answered}, the audit says {audited}"
+    print(f"{len(pairs)} sums as the audit has them")
+
+
+def main(folder, expected, audit, update):
     expected = pathlib.Path(expected).resolve()
+    audit = json.loads(pathlib.Path(audit).read_text())["audit"]
     os.chdir(folder)
-    wrong = 0
+    wrong, answers = 0, {}
     found = recipes()
     for name, text in found.items():
         path, answered = expected / f"{name}.csv", answer(text)
+        answers[name] = answered
         rows = len(answered.splitlines()) - 1
         if name == "duplicates":
             assert rows == 0, f"duplicates:\n{answered}"
@@ -79,12 +110,13 @@ def main(folder, expected, update):
             print(f"{name}: {rows} rows, as expected")
     for path in expected.glob("*.csv"):
         assert path.stem in found, f"{path} belongs to no recipe"
+    check_audit(answers, audit)
     check_duplicates_are_found(found["duplicates"])
     assert not wrong, f"{wrong} recipes answer otherwise"
 
 
 if __name__ == "__main__":
     arguments = [argument for argument in sys.argv[1:] if argument != "--update"]
-    if len(arguments) != 2:
+    if len(arguments) != 3:
         sys.exit(__doc__)
     main(*arguments, update="--update" in sys.argv)

@@ -2,8 +2,8 @@
 //!
 //! usage: `scripted_run FOLDER [STEPS]`
 //!
-//! Everything but the wall times is the same each time: the engine, the rewards and the learner follow a script in
-//! virtual time.
+//! The engine, the rewards and the learner follow a script in virtual time. Two runs differ in their wall times, and in
+//! which comes first where a token and a publication fall on one moment.
 
 use std::path::Path;
 use std::sync::Arc;

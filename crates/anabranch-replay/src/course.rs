@@ -41,7 +41,7 @@ pub struct Course {
     pub steps: Vec<StepSlice>,
     /// The limits in force at the end.
     pub limits: Limits,
-    /// Samples that `.generate` keeps in flight at once, as configured at the end.
+    /// Samples that `.generate` keeps in flight at once: the most that it was configured to.
     pub slots: Option<u64>,
 }
 
@@ -183,7 +183,8 @@ impl Plotter {
             && operator == "generate"
         {
             let count = |name: &str| settings.get(name).and_then(Value::as_int).and_then(|n| u64::try_from(n).ok());
-            self.slots = count("in_flight").zip(count("samples")).map(|(groups, samples)| groups * samples);
+            self.slots =
+                self.slots.max(count("in_flight").zip(count("samples")).map(|(groups, samples)| groups * samples));
             self.places.samples = count("samples").unwrap_or(1);
         }
     }

@@ -87,7 +87,11 @@ pub(super) fn timeline(course: &Course) -> String {
             figures.push_str(&figure(title, &legend, &plot.finish(&format!("{title} over time"), size, unit)));
         };
 
-    let generating = time.level(|slice| slice.generating_ns);
+    // Of groups that were never completed the log does not tell when each sample ended; more than all slots never run.
+    let most = course.slots.map_or(f64::INFINITY, |slots| slots as f64);
+    let running =
+        |time: &Time| time.level(|slice| slice.generating_ns).into_iter().map(|level| level.min(most)).collect();
+    let generating: Vec<f64> = running(&time);
     let mut plot = Plot::new(Scale::from_zero(highest(&generating).max(course.slots.unwrap_or_default() as f64)));
     plot.area("generating", &edges, &none, &generating);
     let mut legend = key("generating", "samples in generation");
@@ -95,7 +99,7 @@ pub(super) fn timeline(course: &Course) -> String {
         plot.level(slots as f64);
         legend += &key("level", &format!("{} slots", count(slots)));
     }
-    let generating = coarse.level(|slice| slice.generating_ns);
+    let generating: Vec<f64> = running(&coarse);
     add("Engines", legend, plot, "low", "", &|index| format!("{} samples in generation", short(generating[index])));
 
     let (buffered, waiting) = (time.level(|slice| slice.buffered_ns), time.level(|slice| slice.waiting_ns));
@@ -131,7 +135,7 @@ pub(super) fn timeline(course: &Course) -> String {
     let published = course.slices.iter().map(|slice| slice.published).sum::<u64>();
     for (index, slice) in time.columns.iter().enumerate() {
         if slice.published > 0 && published <= LEVELS as u64 {
-            plot.mark("published", (edges[index] + edges[index + 1]) / 2.0);
+            plot.mark("published", f64::midpoint(edges[index], edges[index + 1]));
         }
     }
     let mut legend = key("paused", "share of the time that generation was paused");

@@ -146,9 +146,13 @@ impl Plot {
 
 /// The labels under plots: at the start, the quarters and the end.
 pub(super) fn axis(label: impl Fn(f64) -> String, name: &str) -> String {
-    let labels: String =
+    let labels: Vec<String> =
         [0.0, 0.25, 0.5, 0.75, 1.0].iter().map(|share| format!("<span>{}</span>", label(*share))).collect();
-    format!("<div class=\"x\" aria-hidden=\"true\">{labels}</div><div class=\"axis\">{}</div>", escaped(name))
+    format!(
+        "<div class=\"x\" aria-hidden=\"true\">{}</div><div class=\"axis\">{}</div>",
+        labels.concat(),
+        escaped(name)
+    )
 }
 
 #[cfg(test)]

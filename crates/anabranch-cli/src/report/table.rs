@@ -37,7 +37,7 @@ pub(super) fn table(course: &Course) -> String {
         }
         rows.push_str("</tr>");
     }
-    let heads: String = [
+    let heads: Vec<String> = [
         "time open",
         "samples generating",
         "complete, waiting",
@@ -55,7 +55,8 @@ pub(super) fn table(course: &Course) -> String {
     .map(|head| format!("<th scope=\"col\">{head}</th>"))
     .collect();
     format!(
-        "<details><summary>The same in numbers</summary><div class=\"scroll\"><table><thead><tr>{heads}</tr></thead><tbody>\
-         {rows}</tbody></table></div></details>"
+        "<details><summary>The same in numbers</summary><div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>\
+         {rows}</tbody></table></div></details>",
+        heads.concat()
     )
 }
