@@ -11,6 +11,12 @@ use super::plot::{Plot, Scale, axis};
 const LEVELS: usize = 480;
 const BARS: usize = 60;
 
+/// How many columns histograms over time have: about one a step, so that each has something in it.
+pub(super) fn bars(course: &Course) -> usize {
+    let steps: u64 = course.steps.iter().map(|slice| slice.steps).sum();
+    (steps as usize).clamp(12, BARS)
+}
+
 /// Columns of time.
 pub(super) struct Time {
     width_ns: u64,
@@ -162,7 +168,7 @@ const REASONS: [(&str, &str); 6] = [
 
 /// Groups consumed and excluded, by reason, over time.
 pub(super) fn dispositions(course: &Course) -> String {
-    let time = Time::new(course, BARS);
+    let time = Time::new(course, bars(course));
     let edges = time.edges();
     let settled = |slice: &Slice| slice.consumed + slice.excluded.values().sum::<u64>();
     let mut plot = Plot::new(Scale::from_zero(time.columns.iter().map(settled).max().unwrap_or_default() as f64));

@@ -4,21 +4,19 @@ use std::fmt::Write as _;
 
 use anabranch_replay::{Course, Series, Slice};
 
-use super::charts::{Time, figure, key};
+use super::charts::{Time, bars, figure, key};
 use super::numbers::{count, escaped, percent};
 
-const COLUMNS: usize = 60;
 /// Gaps up to here have a row of their own; above them each row is twice as wide as the one before.
 const SINGLE: u64 = 8;
 
 /// The rows: from which gap to which.
 fn rows(max: u64) -> Vec<(u64, u64)> {
     let mut rows: Vec<(u64, u64)> = (0..=max.min(SINGLE)).map(|gap| (gap, gap)).collect();
-    let mut from = SINGLE + 1;
-    while from <= max {
-        let to = (from - 1).saturating_mul(2);
-        rows.push((from, to));
-        from = to.saturating_add(1);
+    let mut covered = SINGLE;
+    while covered < max {
+        rows.push((covered + 1, covered.saturating_mul(2)));
+        covered = covered.saturating_mul(2);
     }
     rows
 }
@@ -93,7 +91,7 @@ fn heat(time: &Time, title: &str, class: &str, verb: &str, of: fn(&Slice) -> &Se
 
 /// Consumed and excluded groups, each by itself.
 pub(super) fn gaps(course: &Course) -> String {
-    let time = Time::new(course, COLUMNS);
+    let time = Time::new(course, bars(course));
     heat(&time, "Gap of consumed groups", "consumed", "consumed", |slice| &slice.gap_consumed)
         + &heat(&time, "Gap of excluded groups", "stale", "excluded", |slice| &slice.gap_excluded)
         + &time.axis()
