@@ -255,7 +255,9 @@ fn over_steps(course: &Course, title: &str, lines: &[Line<'_>]) -> Option<String
 }
 
 fn steps_axis(course: &Course) -> String {
-    let last = course.slice_steps * course.steps.len() as u64;
+    let made: u64 = course.steps.iter().map(|slice| slice.steps).sum();
+    // The last slice may reach beyond the last step, which is made or being prepared.
+    let last = made.max(course.slice_steps * (course.steps.len() as u64).saturating_sub(1) + 1);
     axis(|share| count(((last as f64 * share).round() as u64).max(1)), "training step")
 }
 
