@@ -5,7 +5,7 @@ mod scripted;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, GroupId, MemoryJournal, Past, Run};
+use anabranch_core::{Cause, Event, EventKind, Fields, GroupId, MemoryJournal, Moment, Past, Run};
 use anabranch_replay::{COURSE_SLICES, Course, Series, Slice, audit, course, resume};
 use scripted::{HandClock, Script};
 
@@ -162,4 +162,25 @@ fn sessions_follow_each_other_without_the_pause_between() {
     let before = course.sessions_ns[1] / course.slice_ns;
     let consumed: u64 = course.slices[..=before as usize].iter().map(|slice| slice.consumed).sum();
     assert!(consumed >= first.groups.consumed && first.groups.consumed > 0);
+}
+
+/// The learner may have been free before the last of the moments that could have freed it.
+#[test]
+fn the_wait_begins_with_the_enabler_that_the_batch_names() {
+    let mut log = log(40);
+    let before: u64 = course(&log).slices.iter().map(|slice| slice.learner_wait_ns).sum();
+    let mut stepped = None;
+    for event in &mut log {
+        match &event.kind {
+            EventKind::Stepped { .. } => stepped = Some(event.seq),
+            EventKind::BatchTaken { .. } => {
+                for enabler in event.enablers.iter_mut().filter(|enabler| enabler.cause == Cause::LearnerFree) {
+                    enabler.moment = stepped.take().map_or(enabler.moment, Moment::Event);
+                }
+            }
+            _ => {}
+        }
+    }
+    let course = agrees_with_the_audit(&log);
+    assert!(sum(&course, |slice| slice.learner_wait_ns) > before, "the publications after the steps count as well");
 }
