@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the recorded run anew, with the demo, and the answers of the SQL recipes to it. Flags are passed on to the demo.
+# Makes the recorded run anew, with the demo, and the answers of the SQL recipes to it. Further flags, such as
+# --device, are passed on to the demo.
 # `make.sh scripted` makes one with the scripted engine instead, which needs no device.
 set -euo pipefail
 

@@ -163,3 +163,15 @@ fn a_long_run_stays_small() {
     let slices = said["course"]["slices"].as_array().unwrap().len();
     assert!((240..=480).contains(&slices), "{slices}");
 }
+
+#[test]
+fn a_resumed_run_shows_where_its_sessions_begin() {
+    let run = tempfile::tempdir().unwrap();
+    record(run.path(), 12, |_, _| {});
+    assert!(!report(run.path()).0.contains("class=\"session\""));
+    record(run.path(), 12, |_, _| {});
+    let (page, said) = report(run.path());
+    assert_eq!(said["course"]["sessions_ns"].as_array().unwrap().len(), 2);
+    assert!(page.contains("<small>2 sessions</small>"));
+    assert_eq!(page.matches("class=\"session\"").count(), 4, "one on each plot of the timeline");
+}
