@@ -85,9 +85,9 @@ impl Plot {
         let _ = write!(self.body, "<path class=\"{class}\" d=\"{path}Z\"/>");
     }
 
-    /// A line through the values that are there, broken where one is not.
+    /// A line through the values that are there, broken where one is not; a value alone is a dot.
     pub(super) fn line(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
-        let mut path = String::new();
+        let (mut path, mut dots) = (String::new(), String::new());
         let mut open = false;
         for (index, (position, value)) in points.iter().enumerate() {
             let Some(value) = value else {
@@ -95,15 +95,17 @@ impl Plot {
                 continue;
             };
             let (at, up) = (x(*position), y(&self.scale, *value));
-            let _ = write!(path, "{}{at} {up}", if open { "L" } else { "M" });
-            // A value alone is a dot.
             if !open && points.get(index + 1).is_none_or(|(_, next)| next.is_none()) {
-                path.push_str("h0.01");
+                let _ = write!(dots, "M{at} {up}h0.01");
+                continue;
             }
+            let _ = write!(path, "{}{at} {up}", if open { "L" } else { "M" });
             open = true;
         }
-        if !path.is_empty() {
-            let _ = write!(self.body, "<path class=\"line {class}\" d=\"{path}\"/>");
+        for (kind, path) in [("line", path), ("line dot", dots)] {
+            if !path.is_empty() {
+                let _ = write!(self.body, "<path class=\"{kind} {class}\" d=\"{path}\"/>");
+            }
         }
     }
 
@@ -146,8 +148,12 @@ impl Plot {
 
 /// The labels under plots: at the start, the quarters and the end.
 pub(super) fn axis(label: impl Fn(f64) -> String, name: &str) -> String {
-    let labels: Vec<String> =
-        [0.0, 0.25, 0.5, 0.75, 1.0].iter().map(|share| format!("<span>{}</span>", label(*share))).collect();
+    let mut labels: Vec<String> = Vec::new();
+    for text in [0.0, 0.25, 0.5, 0.75, 1.0].map(label) {
+        // Where the axis is of few whole numbers, each is named once.
+        let text = format!("<span>{text}</span>");
+        labels.push(if labels.contains(&text) { "<span></span>".to_owned() } else { text });
+    }
     format!(
         "<div class=\"x\" aria-hidden=\"true\">{}</div><div class=\"axis\">{}</div>",
         labels.concat(),
@@ -174,7 +180,10 @@ mod tests {
         let mut plot = Plot::new(Scale::from_zero(1.0));
         plot.line("a", &[(0.0, Some(0.0)), (0.5, Some(1.0)), (0.6, None), (0.8, Some(0.5))]);
         let svg = plot.finish("A <line>", "tall", "");
-        assert!(svg.contains("d=\"M0 100L500 0M800 50h0.01\""), "{svg}");
+        assert!(
+            svg.contains("<path class=\"line a\" d=\"M0 100L500 0\"/><path class=\"line dot a\" d=\"M800 50h0.01\"/>"),
+            "{svg}"
+        );
         assert!(svg.contains("aria-label=\"A &lt;line&gt;\""), "{svg}");
     }
 

@@ -19,7 +19,7 @@ fn change(change: Option<Change>, of: &str) -> (String, String) {
     change.map_or_else(
         || ("–".to_owned(), "none".to_owned()),
         |change| {
-            let detail = format!("mean of the first {} {of}, and of the last", count(change.of));
+            let detail = format!("mean of the first {}, and of the last", plural(change.of, of));
             (format!("{} → {}", short(change.first), short(change.last)), detail)
         },
     )
@@ -46,7 +46,7 @@ pub(super) fn summary(audit: &Audit) -> String {
     let open = groups.in_flight + groups.waiting + groups.buffered;
     let retried: u64 = audit.attempts.iter().filter(|(attempt, _)| **attempt > 0).map(|(_, leased)| leased).sum();
     let (consumed_gap, excluded_gap) = (gap(&audit.gap.consumed), gap(&audit.gap.excluded));
-    let (reward, loss) = (change(audit.reward, "groups"), change(learner.loss, "steps"));
+    let (reward, loss) = (change(audit.reward, "group"), change(learner.loss, "step"));
     let mean = |durations: &anabranch_replay::Durations| durations.mean_ns().map_or_else(|| "–".to_owned(), duration);
     let tiles = [
         tile("Training steps", &count(learner.steps), &plural(learner.updates, "optimizer update")),
