@@ -34,7 +34,7 @@ impl Scale {
         Self { lo: first * step, hi: last * step, ticks }
     }
 
-    /// From 0 to 1, labelled in per cent.
+    /// How far below the top of the plot a value lies.
     fn at(&self, value: f64) -> f64 {
         HEIGHT * (self.hi - value) / (self.hi - self.lo)
     }
