@@ -18,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
     anabranch history runs/demo sort4/0/17#0\n  \
     anabranch verify runs/demo && echo sound\n  \
     anabranch audit runs/demo --json | jq .audit.gap.consumed\n  \
+    anabranch report runs/demo -o report.html\n  \
     anabranch export runs/demo --to /data/demo-parquet"
 )]
 pub(crate) struct Arguments {
@@ -52,6 +53,15 @@ pub(crate) enum Command {
     },
     /// Check a log against its contract: each violation is named, and the exit status is 1 where there is one.
     Verify(RunArguments),
+    /// Draw a run as one HTML file that needs no network: timeline, version gaps, buffer, dispositions, reward and loss.
+    #[command(after_help = "Example:\n  anabranch report runs/demo -o report.html")]
+    Report {
+        #[command(flatten)]
+        run: RunArguments,
+        /// The file to write, outside the run.
+        #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "report.html")]
+        to: PathBuf,
+    },
     /// Seal what is not yet sealed into Parquet.
     Export {
         #[command(flatten)]

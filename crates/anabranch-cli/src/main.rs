@@ -7,6 +7,7 @@ mod audit;
 mod export;
 mod history;
 mod output;
+mod report;
 mod source;
 mod utc;
 mod verify;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Audit(run) => audit::audit(run, output),
         Command::History { run, group } => history::history(run, group, output),
         Command::Verify(run) => verify::verify(run, output),
+        Command::Report { run, to } => report::report(run, to, output),
         Command::Export { run, to } => export::export(run, to.as_deref(), output),
     };
     answered.unwrap_or_else(|error| {

@@ -50,10 +50,13 @@ pub(crate) struct Output {
     writer: ArrowWriter<Checked>,
 }
 
+/// Different groups that the Bloom filter of a row group has room for, at most.
+const GROUPS: u64 = 1 << 10;
+
 fn properties(table: &Table) -> WriterProperties {
     let random = ColumnPath::from(vec!["logprobs".to_owned(), "list".to_owned(), "element".to_owned()]);
     let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
-    WriterProperties::builder()
+    let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_sorting_columns(Some(vec![sorted]))
@@ -62,8 +65,17 @@ fn properties(table: &Table) -> WriterProperties {
         .set_write_batch_size(PAGE)
         // Log-probs hardly ever repeat: a dictionary would only be built and thrown away.
         .set_column_dictionary_enabled(random, false)
-        .set_created_by(format!("anabranch {} ({})", env!("CARGO_PKG_VERSION"), table.name))
-        .build()
+        .set_created_by(format!("anabranch {} ({})", env!("CARGO_PKG_VERSION"), table.name));
+    // Groups are asked for by name, and names are not sorted: a filter, unlike a range, says which row groups lack one.
+    if table.columns.iter().any(|column| column.name == "group_id") {
+        let name = ColumnPath::from("group_id");
+        properties
+            .set_column_bloom_filter_enabled(name.clone(), true)
+            .set_column_bloom_filter_max_ndv(name, GROUPS)
+            .build()
+    } else {
+        properties.build()
+    }
 }
 
 impl Output {

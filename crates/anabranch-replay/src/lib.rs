@@ -3,6 +3,7 @@
 mod audit;
 mod audit_table;
 mod configuration;
+mod course;
 mod departures;
 mod history;
 mod installed;
@@ -18,6 +19,7 @@ mod whatif;
 
 pub use audit::{Audit, Auditor, Gaps, LearnerAudit, PublicationAudit, Tokens, audit};
 pub use configuration::Limits;
+pub use course::{COURSE_SLICES, Course, Plotter, Slice, Spread, StepSlice, course};
 pub use history::{Disposition, Historian, History, When, history};
 pub use ledger::{Balance, Place};
 pub use resume::{RUN_SETTINGS, Resume, ResumeError, resume};

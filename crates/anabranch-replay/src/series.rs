@@ -21,6 +21,14 @@ impl Series {
         }
     }
 
+    /// Adds what `other` has.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (value, count) in &other.histogram {
+            *self.histogram.entry(*value).or_default() += count;
+        }
+        self.unknown += other.unknown;
+    }
+
     /// How many had a value.
     pub fn count(&self) -> u64 {
         self.histogram.values().sum()
@@ -59,6 +67,13 @@ impl Durations {
         self.count += 1;
         self.total_ns += ns;
         self.max_ns = self.max_ns.max(ns);
+    }
+
+    /// Adds what `other` has.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// Their mean, in nanoseconds; absent where there are none.

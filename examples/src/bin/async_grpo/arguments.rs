@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Training steps between publications
     #[arg(long, default_value_t = 1, value_parser = positive::<u64>)]
     pub update_interval: u64,
+    /// What becomes of the samples in flight when weights are published
+    #[arg(long, value_enum, default_value_t = InFlightSamples::Retract)]
+    pub in_flight_mode: InFlightSamples,
     /// What becomes of the prompts of stale and aborted groups
     #[arg(long, value_enum, default_value_t = UnusedPrompts::Retry)]
     pub unused: UnusedPrompts,
@@ -59,6 +62,19 @@ pub struct Arguments {
     /// Go on with a run whose recorded settings or dataset differ
     #[arg(long)]
     pub accept_changes: bool,
+}
+
+/// What becomes of the samples in flight when weights are published.
+#[derive(Copy, Clone, Debug, ValueEnum)]
+pub enum InFlightSamples {
+    /// They go on after it, their KV cache computed anew
+    Retract,
+    /// They go on after it with the KV cache they have
+    InPlace,
+    /// It waits for them
+    Drain,
+    /// They end aborted
+    Abort,
 }
 
 /// What becomes of the prompts of stale and aborted groups.

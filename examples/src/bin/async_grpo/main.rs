@@ -17,7 +17,7 @@ use anabranch::{Restored, Version};
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::arguments::{Arguments, UnusedPrompts};
+use crate::arguments::{Arguments, InFlightSamples, UnusedPrompts};
 use crate::progress::Progress;
 use crate::sort4::Sort4;
 
@@ -94,6 +94,12 @@ async fn train(
         UnusedPrompts::Drop => Unused::Drop,
         UnusedPrompts::Retry => Unused::Retry { max_attempts: 3 },
     };
+    let mode = match arguments.in_flight_mode {
+        InFlightSamples::Retract => InFlightMode::Retract,
+        InFlightSamples::InPlace => InFlightMode::InPlace,
+        InFlightSamples::Drain => InFlightMode::Drain,
+        InFlightSamples::Abort => InFlightMode::Abort,
+    };
     let judge = task.clone();
     let groups = run
         .prompts(task.train.clone())
@@ -114,7 +120,8 @@ async fn train(
         .batch(arguments.batch)
         .train(learner)
         .checkpoint_every(arguments.checkpoint_every)
-        .publish_every(arguments.update_interval, engine);
+        .publish_every(arguments.update_interval, engine)
+        .in_flight(mode);
 
     let progress = Progress::new(run, arguments.steps, (!arguments.sync).then_some(arguments.capacity));
     while let Some(step) = steps.try_next().await? {
