@@ -24,6 +24,7 @@ mod lock;
 mod open;
 mod read;
 mod recover;
+mod retain;
 mod seal;
 mod write;
 

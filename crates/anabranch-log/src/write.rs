@@ -1,10 +1,12 @@
 //! The writer: appends are queued in order, one thread commits all that is ready as one batch, then acknowledges.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anabranch_core::{Ack, BoxError, Cursor, Event, EventKind, Group, GroupId, Journal, JournalError, Seq};
 use futures::channel::oneshot;
+use futures::executor::block_on;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rocksdb::WriteBatch;
 
@@ -12,7 +14,7 @@ use crate::checkpoint::Checkpoints;
 use crate::codec::{self, Heads};
 use crate::database::Database;
 use crate::head::HeadFile;
-use crate::seal::Seals;
+use crate::seal::{ReadSealed, Seals};
 use crate::{Durability, ReadError, SealError, Segment, keys};
 
 /// The journal of a run on disk.
@@ -28,7 +30,9 @@ pub(crate) struct Store {
     queued: Condvar,
     progress: Mutex<Progress>,
     progressed: Condvar,
-    checkpoints: Checkpoints,
+    pub(crate) checkpoints: Checkpoints,
+    /// Reads payloads that were dropped.
+    sealed: Option<ReadSealed>,
     pub(crate) seals: Seals,
 }
 
@@ -37,6 +41,8 @@ struct Queue {
     batch: WriteBatch,
     acks: Vec<oneshot::Sender<Result<(), JournalError>>>,
     heads: Heads,
+    /// Keys of payloads appended since somebody began to look what may be dropped.
+    completing: Option<HashSet<Vec<u8>>>,
     /// Why nothing is accepted any more.
     refusal: Option<JournalError>,
     /// Whether the writer ends once the queue is empty.
@@ -57,8 +63,16 @@ impl Store {
         database: Database,
         heads: Heads,
         checkpoints: Checkpoints,
+        sealed: Option<ReadSealed>,
     ) -> Self {
-        let queue = Queue { batch: WriteBatch::default(), acks: Vec::new(), heads, refusal: None, closing: false };
+        let queue = Queue {
+            batch: WriteBatch::default(),
+            acks: Vec::new(),
+            heads,
+            completing: None,
+            refusal: None,
+            closing: false,
+        };
         // Opening a database moves what its write-ahead log held into synced files.
         let progress = Progress { written: heads.next, synced: heads.next, failure: None };
         Self {
@@ -70,8 +84,14 @@ impl Store {
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             checkpoints,
+            sealed,
             seals: Seals::default(),
         }
+    }
+
+    /// Whether dropped payloads can be read.
+    pub(crate) fn reads_sealed(&self) -> bool {
+        self.sealed.is_some()
     }
 
     /// How many events were appended.
@@ -120,7 +140,7 @@ impl Store {
 
     /// A part of what is committed, for sealing: at most `groups` groups, and nothing from event `end` on.
     pub(crate) fn segment(&self, first: u64, end: u64, groups: usize) -> Result<Option<Segment>, SealError> {
-        Ok(self.with_database(|database| database.segment(Seq(first), Seq(end), groups))??)
+        Ok(self.with_database(|database| database.segment(Seq(first), Seq(end), groups, None))??)
     }
 
     /// The writer's loop: ends when the store is closing and the queue is empty, or after a failure.
@@ -169,7 +189,7 @@ impl Store {
     }
 
     /// Refuses everything from now on, what is queued included: after an error nobody knows what reached the disk.
-    fn poison(&self, doing: &str, problem: &dyn fmt::Display) -> JournalError {
+    pub(crate) fn poison(&self, doing: &str, problem: &dyn fmt::Display) -> JournalError {
         let failure = JournalError::new(format!(
             "{doing} the log in {} failed: {problem}; nothing more is accepted: mend the disk (is it full?) and open the \
              run again, it resumes from what was acknowledged",
@@ -207,7 +227,7 @@ impl Store {
         drop(self.database.write().take());
     }
 
-    fn with_database<T>(&self, read: impl FnOnce(&Database) -> T) -> Result<T, JournalError> {
+    pub(crate) fn with_database<T>(&self, read: impl FnOnce(&Database) -> T) -> Result<T, JournalError> {
         self.database.read().as_ref().map(read).ok_or_else(|| closed(&self.run))
     }
 
@@ -261,12 +281,64 @@ impl Store {
                 database.put_group(&mut queue.batch, key, value);
             }
         })?;
+        if let Some(completing) = &mut queue.completing {
+            completing.extend(record.groups.iter().map(|(key, _)| key.clone()));
+        }
         queue.heads.next += record.events.len() as u64;
         queue.heads.completed += record.groups.len() as u64;
+        Ok(self.await_commit(&mut queue))
+    }
+
+    fn await_commit(&self, queue: &mut Queue) -> oneshot::Receiver<Result<(), JournalError>> {
         let (ack, acknowledged) = oneshot::channel();
         queue.acks.push(ack);
         self.queued.notify_one();
-        Ok(acknowledged)
+        acknowledged
+    }
+
+    /// Begins to note which payloads are appended, for [`drop_payloads`](Self::drop_payloads); gives how many events were
+    /// appended before.
+    pub(crate) fn note_completions(&self) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.completing = Some(HashSet::new());
+        queue.heads.next
+    }
+
+    /// Ends the noting.
+    pub(crate) fn forget_completions(&self) {
+        self.queue.lock().completing = None;
+    }
+
+    /// Deletes the payloads under `keys`, except those appended since they began to be noted, and records that this is
+    /// done for all groups settled before `before`. Blocks.
+    pub(crate) fn drop_payloads(&self, keys: &HashSet<Vec<u8>>, before: Seq) -> Result<(), JournalError> {
+        let deleted = {
+            let mut queue = self.queue.lock();
+            let again = queue.completing.take().unwrap_or_default();
+            let delete = |batch: &mut WriteBatch| {
+                self.with_database(|database| {
+                    keys.difference(&again).for_each(|key| database.delete_group(batch, key));
+                    database.put_dropped(batch, before);
+                })
+            };
+            match &queue.refusal {
+                // The writer may have ended. Nothing is appended any more that this could delete.
+                Some(_) if queue.closing => {
+                    let mut batch = WriteBatch::default();
+                    delete(&mut batch)?;
+                    drop(queue);
+                    return self
+                        .with_database(|database| database.commit(batch, false))?
+                        .map_err(|error| self.poison("dropping payloads of", &error));
+                }
+                Some(refusal) => return Err(refusal.clone()),
+                None => {
+                    delete(&mut queue.batch)?;
+                    self.await_commit(&mut queue)
+                }
+            }
+        };
+        block_on(deleted).unwrap_or_else(|_| Err(closed(&self.run)))
     }
 }
 
@@ -291,11 +363,12 @@ impl Journal for Store {
 
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
         let read = || self.with_database(|database| database.group(id));
+        let sealed = || self.with_database(|database| database.group_or_sealed(id, self.sealed.as_ref()));
         let group = match read()? {
             // It may still be queued.
             Err(ReadError::Missing { .. }) => {
                 self.wait_written(self.appended())?;
-                read()?
+                sealed()?
             }
             group => group,
         };

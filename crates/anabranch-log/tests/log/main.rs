@@ -7,5 +7,6 @@ mod killed;
 mod one_writer;
 mod read_only;
 mod resumed;
+mod retained;
 mod scripted;
 mod sealed;
