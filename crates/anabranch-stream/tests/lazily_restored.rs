@@ -82,7 +82,7 @@ async fn no_more_payloads_are_read_than_the_buffer_holds() {
         |groups, _| groups,
         |groups, run| groups.log(&run).boxed(),
         |groups, run| groups.score(|_| 1.0).admit("all", |_| true).log(&run).boxed(),
-        |groups, run| groups.score_async(3, |_| async { Ok::<_, String>(1.0) }).log(&run).boxed(),
+        |groups, run| groups.score_async(|_| async { Ok::<_, String>(1.0) }).log(&run).boxed(),
     ];
     for (chain, index) in chains.into_iter().zip(0..) {
         let (run, journal, engine) = left(LEFT).await;
