@@ -360,7 +360,8 @@ fn families() -> Vec<ColumnFamilyDescriptor> {
     let mut groups = family(32 << 20);
     groups.set_enable_blob_files(true);
     groups.set_min_blob_size(MIN_BLOB);
-    groups.set_blob_compression_type(DBCompressionType::Lz4);
+    // Log-probs hardly compress, and what is kept for good lies in the segments.
+    groups.set_blob_compression_type(DBCompressionType::None);
     // The library's own default family stays empty.
     vec![
         ColumnFamilyDescriptor::new("default", family(1 << 20)),

@@ -22,6 +22,7 @@ mod keys;
 mod layout;
 mod lock;
 mod open;
+mod queue;
 mod read;
 mod recover;
 mod retain;

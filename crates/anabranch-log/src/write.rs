@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anabranch_core::{Ack, BoxError, Cursor, Event, EventKind, Group, GroupId, Journal, JournalError, Seq};
-use futures::channel::oneshot;
 use futures::executor::block_on;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rocksdb::WriteBatch;
@@ -14,6 +14,7 @@ use crate::checkpoint::Checkpoints;
 use crate::codec::{self, Heads};
 use crate::database::Database;
 use crate::head::HeadFile;
+use crate::queue::{Acknowledged, Pending, Queue, Waiter};
 use crate::seal::{ReadSealed, Seals};
 use crate::{Durability, ReadError, SealError, Segment, keys};
 
@@ -36,17 +37,11 @@ pub(crate) struct Store {
     pub(crate) seals: Seals,
 }
 
-/// What waits for the writer.
-struct Queue {
-    batch: WriteBatch,
-    acks: Vec<oneshot::Sender<Result<(), JournalError>>>,
-    heads: Heads,
-    /// Keys of payloads appended since somebody began to look what may be dropped.
-    completing: Option<HashSet<Vec<u8>>>,
-    /// Why nothing is accepted any more.
-    refusal: Option<JournalError>,
-    /// Whether the writer ends once the queue is empty.
-    closing: bool,
+/// The commit before.
+#[derive(Default)]
+struct Last {
+    records: usize,
+    took: Duration,
 }
 
 /// How many events are committed, and how many of these survive a power loss.
@@ -65,21 +60,13 @@ impl Store {
         checkpoints: Checkpoints,
         sealed: Option<ReadSealed>,
     ) -> Self {
-        let queue = Queue {
-            batch: WriteBatch::default(),
-            acks: Vec::new(),
-            heads,
-            completing: None,
-            refusal: None,
-            closing: false,
-        };
         // Opening a database moves what its write-ahead log held into synced files.
         let progress = Progress { written: heads.next, synced: heads.next, failure: None };
         Self {
             run: run.to_owned(),
             durability,
             database: RwLock::new(Some(database)),
-            queue: Mutex::new(queue),
+            queue: Mutex::new(Queue::new(heads)),
             queued: Condvar::new(),
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
@@ -146,26 +133,37 @@ impl Store {
     /// The writer's loop: ends when the store is closing and the queue is empty, or after a failure.
     pub(crate) fn write_until_closed(&self, head: &HeadFile) {
         let mut sealable = self.queue.lock().heads.completed;
-        loop {
-            let (batch, acks, heads) = {
-                let mut queue = self.queue.lock();
-                while queue.acks.is_empty() && !queue.closing {
-                    self.queued.wait(&mut queue);
-                }
-                if queue.acks.is_empty() {
-                    return;
-                }
-                (std::mem::take(&mut queue.batch), std::mem::take(&mut queue.acks), queue.heads)
-            };
+        let mut last = Last::default();
+        while let Some(Pending { batch, waiters, heads }) = self.next_batch(&last) {
+            let begun = Instant::now();
             let result = self.commit(batch, heads, head).map_err(|problem| self.poison("writing", &problem));
+            last = Last { records: waiters.len(), took: begun.elapsed() };
             let failed = result.is_err();
-            acknowledge(acks, &result);
+            acknowledge(waiters, &result);
             if failed {
                 return;
             }
             self.seals.completed(heads.completed - sealable);
             sealable = heads.completed;
         }
+    }
+
+    /// Waits for something to write. Where every commit is synced, whoever waited for the last one is given a moment, a
+    /// part of what a sync takes, to come again: else the first of them would be synced alone and the others wait for it.
+    fn next_batch(&self, last: &Last) -> Option<Pending> {
+        let mut queue = self.queue.lock();
+        while queue.len() == 0 && !queue.closing {
+            self.queued.wait(&mut queue);
+        }
+        if self.durability == Durability::Sync {
+            let deadline = Instant::now() + last.took / 8;
+            while queue.len() < last.records && !queue.closing {
+                if self.queued.wait_until(&mut queue, deadline).timed_out() {
+                    break;
+                }
+            }
+        }
+        queue.pop()
     }
 
     /// Commits a batch and says so in HEAD.
@@ -199,8 +197,7 @@ impl Store {
             let mut queue = self.queue.lock();
             let refusal = failure.clone();
             queue.refusal = Some(refusal);
-            queue.batch = WriteBatch::default();
-            std::mem::take(&mut queue.acks)
+            queue.abandon()
         };
         let failure = self.progress.lock().failure.get_or_insert(failure).clone();
         self.progressed.notify_all();
@@ -259,11 +256,7 @@ impl Store {
     }
 
     /// Queues a record in its place.
-    fn enqueue(
-        &self,
-        first: Seq,
-        record: &Encoded,
-    ) -> Result<oneshot::Receiver<Result<(), JournalError>>, JournalError> {
+    fn enqueue(&self, first: Seq, record: &Encoded) -> Result<Acknowledged, JournalError> {
         let mut queue = self.queue.lock();
         if let Some(refusal) = &queue.refusal {
             return Err(refusal.clone());
@@ -274,11 +267,12 @@ impl Store {
             return Err(JournalError::new(problem));
         }
         self.with_database(|database| {
+            let batch = queue.batch();
             for (key, value) in &record.events {
-                database.put_event(&mut queue.batch, key, value);
+                database.put_event(batch, key, value);
             }
             for (key, value) in &record.groups {
-                database.put_group(&mut queue.batch, key, value);
+                database.put_group(batch, key, value);
             }
         })?;
         if let Some(completing) = &mut queue.completing {
@@ -286,14 +280,10 @@ impl Store {
         }
         queue.heads.next += record.events.len() as u64;
         queue.heads.completed += record.groups.len() as u64;
-        Ok(self.await_commit(&mut queue))
-    }
-
-    fn await_commit(&self, queue: &mut Queue) -> oneshot::Receiver<Result<(), JournalError>> {
-        let (ack, acknowledged) = oneshot::channel();
-        queue.acks.push(ack);
+        let acknowledged = queue.commit();
+        drop(queue);
         self.queued.notify_one();
-        acknowledged
+        Ok(acknowledged)
     }
 
     /// Begins to note which payloads are appended, for [`drop_payloads`](Self::drop_payloads); gives how many events were
@@ -333,11 +323,12 @@ impl Store {
                 }
                 Some(refusal) => return Err(refusal.clone()),
                 None => {
-                    delete(&mut queue.batch)?;
-                    self.await_commit(&mut queue)
+                    delete(queue.batch())?;
+                    queue.commit()
                 }
             }
         };
+        self.queued.notify_one();
         block_on(deleted).unwrap_or_else(|_| Err(closed(&self.run)))
     }
 }
@@ -395,7 +386,7 @@ impl fmt::Debug for Store {
 }
 
 /// Tells those who wait. Some may no longer.
-fn acknowledge(acks: Vec<oneshot::Sender<Result<(), JournalError>>>, result: &Result<(), JournalError>) {
+fn acknowledge(acks: Vec<Waiter>, result: &Result<(), JournalError>) {
     for ack in acks {
         drop(ack.send(result.clone()));
     }

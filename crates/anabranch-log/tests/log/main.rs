@@ -10,3 +10,4 @@ mod resumed;
 mod retained;
 mod scripted;
 mod sealed;
+mod speed;
