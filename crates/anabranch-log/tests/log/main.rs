@@ -5,6 +5,7 @@ mod damage;
 mod full_disk;
 mod killed;
 mod one_writer;
+mod permissions;
 mod read_only;
 mod resumed;
 mod retained;
