@@ -149,7 +149,9 @@ impl ReadLog {
         // With the event that settled the group, once one has.
         let mut digests: HashMap<GroupId, (Digest, Option<Seq>)> = HashMap::new();
         let settle = |digests: &mut HashMap<GroupId, (Digest, Option<Seq>)>, id: &GroupId, seq| {
-            digests.get_mut(id).into_iter().for_each(|(_, settled)| *settled = Some(seq));
+            if let Some((_, settled)) = digests.get_mut(id) {
+                *settled = Some(seq);
+            }
         };
         for event in self.events() {
             let event: Event = event?;
@@ -158,7 +160,9 @@ impl ReadLog {
                 EventKind::Completed { id, payload, .. } => drop(digests.insert(id, (payload, None))),
                 EventKind::Excluded { id, .. } => settle(&mut digests, &id, event.seq),
                 EventKind::BatchTaken { groups, .. } => {
-                    groups.iter().for_each(|group| settle(&mut digests, &group.id, event.seq));
+                    for group in &groups {
+                        settle(&mut digests, &group.id, event.seq);
+                    }
                 }
                 _ => {}
             }

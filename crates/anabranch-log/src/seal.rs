@@ -199,7 +199,9 @@ impl Keeper {
                     drop(caller.send(sealed.clone()));
                 }
                 if finish {
-                    self.retention.take().into_iter().for_each(Retention::finish);
+                    if let Some(retention) = self.retention.take() {
+                        retention.finish();
+                    }
                     return sealed;
                 }
             }

@@ -65,7 +65,9 @@ impl Input {
         if cfg!(target_endian = "little") {
             self.bytes(bytemuck::cast_slice(words));
         } else {
-            words.iter().for_each(|word| self.u32(bits(word)));
+            for word in words {
+                self.u32(bits(word));
+            }
         }
     }
 
@@ -96,7 +98,9 @@ impl Input {
             Value::List(items) => {
                 self.u8(5);
                 self.length(items.len());
-                items.iter().for_each(|item| self.value(item));
+                for item in items {
+                    self.value(item);
+                }
             }
             Value::Map(fields) => {
                 self.u8(6);
@@ -157,7 +161,9 @@ impl Input {
         self.logprobs(logprobs);
         self.option(truncated_logprobs.as_ref(), |input, logprobs| input.logprobs(logprobs));
         self.length(spans.len());
-        spans.iter().for_each(|span| self.span(span));
+        for span in spans {
+            self.span(span);
+        }
         self.option(*reward, |input, reward| input.u64(reward.to_bits()));
         self.u8(match status {
             Status::Completed => 0,
@@ -183,7 +189,9 @@ pub(super) fn of(group: &Group) -> Digest {
     input.u32(*expected);
     input.fields(extra);
     input.length(samples.len());
-    samples.iter().for_each(|sample| input.sample(sample));
+    for sample in samples {
+        input.sample(sample);
+    }
     let Input { mut hasher, piece } = input;
     hasher.update(&piece);
     Digest(*hasher.finalize().as_bytes())

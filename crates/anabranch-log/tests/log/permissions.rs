@@ -96,7 +96,7 @@ fn files_that_may_not_be_read_are_named() {
     let before = contents(&path);
     for (file, named) in [("HEAD", "HEAD"), ("log/CURRENT", "log"), ("LOCK", "LOCK")] {
         permit(&path, 0o666, 0o777);
-        fs::set_permissions(path.join(file), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path.join(file), fs::Permissions::from_mode(0o000)).unwrap();
         let said = said(&path);
         for line in
             [said.lines().find(|line| line.starts_with("refused=")), said.lines().find(|l| l.starts_with("unread="))]
