@@ -18,6 +18,8 @@ use crate::{OpenError, ReadError, Segment, keys};
 
 /// Payloads from this size on go to blob files, which compactions do not rewrite.
 const MIN_BLOB: u64 = 1024;
+/// How many write buffers a family may fill before appends wait for them to reach the disk.
+const WRITE_BUFFERS: i32 = 6;
 /// Dead bytes in blob files that are not worth rewriting the living ones for.
 const DEAD: u64 = 16 << 20;
 
@@ -354,6 +356,8 @@ fn families() -> Vec<ColumnFamilyDescriptor> {
     let family = |buffer: usize| {
         let mut options = Options::default();
         options.set_write_buffer_size(buffer);
+        // All families are flushed together, and a burst of payloads must not wait for the disk.
+        options.set_max_write_buffer_number(WRITE_BUFFERS);
         options.set_compression_type(DBCompressionType::Lz4);
         options
     };
