@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_core::{Event, Group, GroupId, Seq};
 use anabranch_log::{OpenError, ReadLog};
-use anabranch_parquet::SegmentReader;
+use anabranch_parquet::{SealedPayloads, SegmentReader};
 use anyhow::{Context, bail};
 use serde::Serialize;
 
@@ -58,7 +58,10 @@ impl Source {
         let path = &arguments.path;
         let opened = if arguments.accept_missing_head { ReadLog::open_without_head(path) } else { ReadLog::open(path) };
         let (folder, refused, live) = match opened {
-            Ok(log) => return Ok(Self::Log(Box::new(log))),
+            Ok(log) => {
+                let payloads = SealedPayloads::of(segments_of(path));
+                return Ok(Self::Log(Box::new(log.reading(move |id| Ok(payloads.read(id)?)))));
+            }
             Err(error @ OpenError::Live { .. }) => (segments_of(path), error, true),
             Err(error @ OpenError::NoRun { .. }) if has_segments(path) => (path.clone(), error, false),
             Err(error @ OpenError::NoRun { .. }) => (segments_of(path), error, false),

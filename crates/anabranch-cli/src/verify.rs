@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anabranch_core::Event;
+use anabranch_core::{Event, Seq};
 use anabranch_log::ReadLog;
 use anabranch_parquet::SegmentReader;
 use anabranch_replay::{Report, Verifier};
@@ -35,8 +35,19 @@ pub(crate) fn verify(run: &RunArguments, output: Output) -> anyhow::Result<ExitC
         Source::Log(log) => {
             check_log(log, &mut damage, &mut checked);
             let folder = segments_of(&run.path);
-            if folder.join("manifest").is_dir() {
-                check_copies(log, &folder, &mut damage, &mut checked);
+            let sealed = if folder.join("manifest").is_dir() {
+                check_copies(log, &folder, &mut damage, &mut checked)
+            } else {
+                0
+            };
+            let relied_on = log.relies_on_sealed()?;
+            if sealed < relied_on {
+                damage.push(format!(
+                    "the log has dropped payloads because everything before event {} was sealed, but {} holds {sealed} \
+                     sound events: put back the segments",
+                    Seq(relied_on),
+                    folder.display()
+                ));
             }
         }
         Source::Segments { reader, .. } => check_segments(reader, &mut damage, &mut checked),
@@ -58,7 +69,13 @@ pub(crate) fn verify(run: &RunArguments, output: Output) -> anyhow::Result<ExitC
 /// Every payload against the digest recorded of it, and the counts against each other.
 fn check_log(log: &ReadLog, damage: &mut Vec<String>, checked: &mut Vec<String>) {
     match log.check() {
-        Ok(counts) => checked.push(format!("{} payloads with their recorded digests", counts.payloads)),
+        Ok(counts) => {
+            let elsewhere = match counts.dropped {
+                0 => String::new(),
+                dropped => format!("; {dropped} more lie in the segments alone"),
+            };
+            checked.push(format!("{} payloads with their recorded digests{elsewhere}", counts.payloads));
+        }
         Err(error) => damage.push(error.to_string()),
     }
 }
@@ -92,8 +109,8 @@ fn check_segments(reader: &SegmentReader, damage: &mut Vec<String>, checked: &mu
     }
 }
 
-/// The segments against the log they were sealed from.
-fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked: &mut Vec<String>) {
+/// The segments against the log they were sealed from. Gives how many sealed events are those of the log.
+fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked: &mut Vec<String>) -> u64 {
     let compare = || {
         let reader = match SegmentReader::open(folder) {
             Err(anabranch_parquet::SegmentError::NoSegments(_)) => return Ok(None),
@@ -117,12 +134,16 @@ fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked:
         Ok(Some((reader, events)))
     };
     match compare() {
-        Ok(None) => {}
+        Ok(None) => 0,
         Ok(Some((reader, events))) => {
             checked.push(format!("{events} sealed events with the log"));
             check_segments(&reader, damage, checked);
+            events
         }
-        Err(error) => damage.push(format!("{error:#}")),
+        Err(error) => {
+            damage.push(format!("{error:#}"));
+            0
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use anabranch_core::{Draft, Event, EventKind, GroupId, Run, Seq};
-use anabranch_log::{Durability, ReadLog, RunLog};
-use anabranch_parquet::{SegmentReader, Segments};
+use anabranch_core::{Cursor, Draft, Event, EventKind, GroupId, Run, Seq, TrainingStep};
+use anabranch_log::{Durability, ReadLog, RunLog, Sealer, Segment};
+use anabranch_parquet::{SealedPayloads, SegmentReader, Segments};
 use scripted::{HandClock, Script};
 use serde_json::Value;
 
@@ -191,6 +191,67 @@ fn export_seals_what_is_left_and_parquet_alone_answers_the_same() {
     record(other.path(), 6, |_, _| {});
     let error = complaint(&[&"export", &other.path(), &"--to", &copy]);
     assert!(error.contains("segments of another run"), "{error}");
+}
+
+/// A run whose log has dropped all payloads but those of groups that nothing settled, and these ids of consumed groups.
+fn dropped(run: &Path) -> Vec<GroupId> {
+    let clock = HandClock::default();
+    let sealer = |run: &Path| {
+        let mut segments = Segments::open(run.join("parquet"))?;
+        let payloads = SealedPayloads::of(segments.folder());
+        let sealer = Sealer::new(segments.sealed_through(), move |segment: &Segment| {
+            let mut groups = segment.groups.iter().cloned();
+            segments.seal(&segment.events, |_| groups.next().ok_or_else(|| "no payload".into()))?;
+            Ok(())
+        });
+        Ok(sealer.reading(move |id| Ok(payloads.read(id)?)))
+    };
+    let log = RunLog::options().timer(clock.timer()).sealer(sealer).open(run, Durability::Process).unwrap();
+    let mut script = Script::new(Run::clone(&log), clock);
+    script.publish();
+    script.play(20);
+    let cursor = Cursor { step: TrainingStep(1), taken: Some(script.run.finish().last_seq()), ..Cursor::default() };
+    log.journal().checkpoint(&cursor, &mut |_| Ok(())).unwrap();
+    log.close().unwrap();
+    let taken = |event: Event| match event.kind {
+        EventKind::BatchTaken { groups, .. } => groups.into_iter().map(|group| group.id).collect(),
+        _ => Vec::new(),
+    };
+    events(run).into_iter().flat_map(taken).collect()
+}
+
+#[test]
+fn payloads_that_lie_in_the_segments_alone_are_found_there() {
+    let (run, twin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let consumed = dropped(run.path());
+    killed(twin.path());
+    let (log, whole) = (ReadLog::open(run.path()).unwrap(), ReadLog::open(twin.path()).unwrap());
+    let counts = log.check().unwrap();
+    assert!(counts.dropped >= consumed.len() as u64, "{counts:?}");
+    let error = log.payload(&consumed[0]).unwrap_err().to_string();
+    assert!(error.contains("parquet/"), "{error}");
+    let payloads = SealedPayloads::of(run.path().join("parquet"));
+    for id in &consumed {
+        // The same script makes the same run, which kept them.
+        assert_eq!(payloads.read(id).unwrap(), Some(whole.payload(id).unwrap()));
+    }
+    drop((log, whole));
+
+    let id = consumed[0].to_string();
+    let spans = |run: &Path| json(0, &[&"history", &run, &id, &"--json"])["spans"].clone();
+    assert_eq!(spans(run.path()), spans(twin.path()));
+    let text = answer(0, &[&"verify", &run.path()]);
+    assert!(text.contains(&format!("; {} more lie in the segments alone", counts.dropped)), "{text}");
+    let copy = twin.path().join("copy");
+    answer(0, &[&"export", &run.path(), &"--to", &copy]);
+    let text = answer(0, &[&"verify", &copy]);
+    assert!(text.contains(&format!("{} sealed payloads", counts.completed)), "{text}");
+
+    fs::rename(run.path().join("parquet"), run.path().join("lost")).unwrap();
+    let text = answer(1, &[&"verify", &run.path()]);
+    assert!(text.contains("the log has dropped payloads") && text.contains("put back the segments"), "{text}");
+    let error = complaint(&[&"history", &run.path(), &id]);
+    assert!(error.contains("parquet/"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Samples and groups: what came of one lease.
 
+mod digest;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::MalformedGroup;
@@ -209,18 +211,7 @@ impl Group {
 
     /// Digest of everything stored of the group, whatever the encoding.
     pub fn digest(&self) -> Digest {
-        let json = serde_json::to_vec(&(&self.id, &self.prompt, self.expected, &self.extra)).unwrap_or_default();
-        let mut parts = vec![json];
-        for sample in &self.samples {
-            let words = |logprobs: &[f32]| logprobs.iter().flat_map(|l| l.to_bits().to_le_bytes()).collect::<Vec<u8>>();
-            let outcome = (sample.prompt_len, &sample.spans, sample.reward.map(f64::to_bits), sample.status);
-            parts.push(sample.tokens.iter().flat_map(|token| token.to_le_bytes()).collect());
-            parts.push(sample.loss_mask.iter().map(|&generated| u8::from(generated)).collect());
-            parts.push(words(&sample.logprobs));
-            parts.push(sample.truncated_logprobs.as_deref().map(words).unwrap_or_default());
-            parts.push(serde_json::to_vec(&(outcome, &sample.cause, sample.times)).unwrap_or_default());
-        }
-        Digest::of_parts(parts.iter().map(Vec::as_slice))
+        digest::of(self)
     }
 
     /// What the log keeps of the group in its event, so that audits need no payload.

@@ -104,6 +104,14 @@ impl Checkpoints {
         Ok(found)
     }
 
+    /// The cursor of the oldest of the last ones, which everything that training needs again lies behind; nothing where
+    /// there is none but that of step 0, or it cannot be read.
+    pub(crate) fn oldest_kept(&self) -> Option<Cursor> {
+        let mut kept = self.named().ok()?.into_iter().rev().filter(|(step, _)| *step > 0).take(self.keep);
+        let (_, name) = kept.by_ref().last()?;
+        read_record(&self.directory.join(name)).ok().map(|record| record.cursor)
+    }
+
     /// Removes what a killed process left half made, and puts back what it left half replaced.
     pub(crate) fn tidy(&self) -> io::Result<()> {
         for entry in entries(&self.directory)? {
@@ -180,6 +188,18 @@ fn record(directory: &Path, cursor: &Cursor, watermark: u64) -> io::Result<()> {
 
 /// The record of the checkpoint in `directory`, if it is whole; else what is wrong.
 fn read(directory: &Path) -> Result<Record, String> {
+    let record = read_record(directory)?;
+    for (name, recorded) in &record.files {
+        let now = file_record(&directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        if now != *recorded {
+            return Err(format!("{name}: it is not what was written"));
+        }
+    }
+    Ok(record)
+}
+
+/// The same, without a look at its files.
+fn read_record(directory: &Path) -> Result<Record, String> {
     let bytes = fs::read(directory.join(CURSOR)).map_err(|error| format!("{CURSOR}: {error}"))?;
     let mut record: Record = serde_json::from_slice(&bytes).map_err(|error| format!("{CURSOR}: {error}"))?;
     let stored = std::mem::take(&mut record.checksum);
@@ -188,12 +208,6 @@ fn read(directory: &Path) -> Result<Record, String> {
     }
     if record.format > FORMAT {
         return Err(format!("{CURSOR}: format {}, this library reads formats up to {FORMAT}", record.format));
-    }
-    for (name, recorded) in &record.files {
-        let now = file_record(&directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
-        if now != *recorded {
-            return Err(format!("{name}: it is not what was written"));
-        }
     }
     Ok(record)
 }

@@ -59,24 +59,27 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Group, Fault> {
 }
 
 pub(crate) fn encode_heads(key: &[u8], heads: Heads) -> Vec<u8> {
-    let mut value = vec![0; HEADER];
-    value.extend_from_slice(&heads.next.to_le_bytes());
-    value.extend_from_slice(&heads.completed.to_le_bytes());
-    enclose(key, value)
+    encode_words(key, &[heads.next, heads.completed])
 }
 
 pub(crate) fn decode_heads(key: &[u8], value: &[u8]) -> Result<Heads, Fault> {
-    let body = open(key, value)?;
-    let word = |at: usize| Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?));
-    match (word(0), word(8), body.len()) {
-        (Some(next), Some(completed), 16) => Ok(Heads { next, completed }),
-        _ => Err(Fault::damaged(format!("{} bytes, expected 16", body.len()))),
-    }
+    let [next, completed] = decode_words(key, value)?;
+    Ok(Heads { next, completed })
 }
 
-/// Whether a value is what was written, of a known format.
-pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<(), Fault> {
-    open(key, value).map(|_| ())
+/// A value of numbers, little-endian.
+pub(crate) fn encode_words(key: &[u8], words: &[u64]) -> Vec<u8> {
+    let mut value = vec![0; HEADER];
+    value.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    enclose(key, value)
+}
+
+pub(crate) fn decode_words<const N: usize>(key: &[u8], value: &[u8]) -> Result<[u64; N], Fault> {
+    let body = open(key, value)?;
+    let (words, rest) = body.as_chunks::<8>();
+    let words: Option<[[u8; 8]; N]> = words.try_into().ok().filter(|_| rest.is_empty());
+    let words = words.ok_or_else(|| Fault::damaged(format!("{} bytes, expected {}", body.len(), 8 * N)))?;
+    Ok(words.map(u64::from_le_bytes))
 }
 
 /// Fills in the header of `value`, whose first bytes were left free for it.

@@ -1,20 +1,27 @@
 //! The database of a run: its column families, and reading from them.
 
+use std::collections::HashSet;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch_core::{Event, EventKind, Group, GroupId, Seq};
 use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, LogLevel, Options,
-    ReadOptions, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBCompressionType,
+    DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use crate::codec::{self, Fault, Heads};
+use crate::seal::ReadSealed;
 use crate::{OpenError, ReadError, Segment, keys};
 
 /// Payloads from this size on go to blob files, which compactions do not rewrite.
 const MIN_BLOB: u64 = 1024;
+/// How many write buffers a family may fill before appends wait for them to reach the disk.
+const WRITE_BUFFERS: i32 = 6;
+/// Dead bytes in blob files that are not worth rewriting the living ones for.
+const DEAD: u64 = 16 << 20;
 
 /// An open database.
 pub(crate) struct Database {
@@ -93,6 +100,21 @@ impl Database {
         batch.put_cf(self.family(keys::STATE), keys::HEADS, codec::encode_heads(keys::HEADS, heads));
     }
 
+    pub(crate) fn delete_group(&self, batch: &mut WriteBatch, key: &[u8]) {
+        batch.delete_cf(self.family(keys::GROUPS), key);
+    }
+
+    pub(crate) fn put_dropped(&self, batch: &mut WriteBatch, before: Seq) {
+        batch.put_cf(self.family(keys::STATE), keys::DROPPED, codec::encode_words(keys::DROPPED, &[before.0]));
+    }
+
+    /// The payloads of groups that events before this one settled may have been dropped.
+    pub(crate) fn dropped(&self) -> Result<Seq, ReadError> {
+        let Some(value) = self.get(keys::STATE, keys::DROPPED)? else { return Ok(Seq(0)) };
+        let dropped = codec::decode_words(keys::DROPPED, &value);
+        dropped.map(|[before]| Seq(before)).map_err(|fault| self.fault("the record of what was dropped", fault))
+    }
+
     /// What was derived from the events; zero where nothing was ever committed.
     pub(crate) fn heads(&self) -> Result<Heads, ReadError> {
         let value = self.get(keys::STATE, keys::HEADS)?;
@@ -103,20 +125,31 @@ impl Database {
 
     /// The payload of a completed group.
     pub(crate) fn group(&self, id: &GroupId) -> Result<Group, ReadError> {
-        self.payload(id, codec::decode_group)
-    }
-
-    /// Whether the payload of a completed group is there and undamaged.
-    pub(crate) fn check_group(&self, id: &GroupId) -> Result<(), ReadError> {
-        self.payload(id, codec::check)
-    }
-
-    fn payload<T>(&self, id: &GroupId, read: impl FnOnce(&[u8], &[u8]) -> Result<T, Fault>) -> Result<T, ReadError> {
         let (key, what) = (keys::group(id), format!("the payload of group {id}"));
         match self.get(keys::GROUPS, &key)? {
-            Some(value) => read(&key, &value).map_err(|fault| self.fault(&what, fault)),
+            Some(value) => codec::decode_group(&key, &value).map_err(|fault| self.fault(&what, fault)),
             None => Err(ReadError::Missing { what, path: self.path.clone() }),
         }
+    }
+
+    /// The same, out of what was sealed where the log has dropped it.
+    pub(crate) fn group_or_sealed(&self, id: &GroupId, sealed: Option<&ReadSealed>) -> Result<Group, ReadError> {
+        let missing = match self.group(id) {
+            Err(missing @ ReadError::Missing { .. }) => missing,
+            read => return read,
+        };
+        let what = || format!("the payload of group {id}");
+        if let Some(read) = sealed {
+            let found = read(id).map_err(|error| ReadError::Sealed { what: what(), problem: error.to_string() })?;
+            if let Some(group) = found {
+                return Ok(group);
+            }
+        }
+        let before = self.dropped()?;
+        if before == Seq(0) {
+            return Err(missing);
+        }
+        Err(ReadError::Dropped { what: what(), path: self.path.clone(), before })
     }
 
     /// The names of all groups that have a payload.
@@ -142,13 +175,19 @@ impl Database {
 
     /// The events from `first` up to, but without, `end`, and the payloads of those that complete a group: at most
     /// `groups` of these. Nothing where there are none.
-    pub(crate) fn segment(&self, first: Seq, end: Seq, groups: usize) -> Result<Option<Segment>, ReadError> {
+    pub(crate) fn segment(
+        &self,
+        first: Seq,
+        end: Seq,
+        groups: usize,
+        sealed: Option<&ReadSealed>,
+    ) -> Result<Option<Segment>, ReadError> {
         let mut segment = Segment { first, last: first, events: Vec::new(), groups: Vec::new() };
         let mut events = self.events(first);
         while segment.groups.len() < groups && events.next < end {
             let Some(event) = events.next().transpose()? else { break };
             if let EventKind::Completed { id, .. } = &event.kind {
-                segment.groups.push(self.group(id)?);
+                segment.groups.push(self.group_or_sealed(id, sealed)?);
             }
             segment.last = event.seq;
             segment.events.push(event);
@@ -158,6 +197,61 @@ impl Database {
 
     fn get(&self, family: &str, key: &[u8]) -> Result<Option<rocksdb::DBPinnableSlice<'_>>, ReadError> {
         self.db.get_pinned_cf(self.family(family), key).map_err(|error| database(&self.path, &error))
+    }
+
+    /// Keys of the payloads of groups that the events from `first` up to, but without, `end` settle, at most about
+    /// `most`; and the event before which that is all of them.
+    pub(crate) fn settled(&self, first: Seq, end: Seq, most: usize) -> Result<(HashSet<Vec<u8>>, Seq), ReadError> {
+        let mut settled = HashSet::new();
+        let mut events = self.events(first);
+        while settled.len() < most && events.next < end {
+            let Some(event) = events.next().transpose()? else { break };
+            match &event.kind {
+                EventKind::Excluded { id, .. } => drop(settled.insert(keys::group(id))),
+                EventKind::BatchTaken { groups, .. } => {
+                    settled.extend(groups.iter().map(|group| keys::group(&group.id)));
+                }
+                _ => {}
+            }
+        }
+        Ok((settled, events.next))
+    }
+
+    /// Takes out of `keys` those that an event from `first` up to, but without, `end` completes.
+    pub(crate) fn keep_completed(&self, keys: &mut HashSet<Vec<u8>>, first: Seq, end: Seq) -> Result<(), ReadError> {
+        let mut events = self.events(first);
+        while events.next < end {
+            let Some(event) = events.next().transpose()? else { break };
+            if let EventKind::Completed { id, .. } = &event.kind {
+                keys.remove(&keys::group(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the room of deleted payloads. Deleting leaves them in their blob files; a compaction of the keys alone,
+    /// which is cheap, lets go of every blob file without a living payload. Living payloads are rewritten only where
+    /// more than a quarter of what would stay is dead.
+    pub(crate) fn reclaim(&self) -> Result<(), rocksdb::Error> {
+        let groups = self.family(keys::GROUPS);
+        let compact = || {
+            let mut options = CompactOptions::default();
+            options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+            self.db.compact_range_cf_opt(groups, None::<&[u8]>, None::<&[u8]>, &options);
+        };
+        compact();
+        let bytes = |name: &CStr| Ok(self.db.property_int_value_cf(groups, name)?.unwrap_or_default());
+        let (dead, all) = (bytes(c"rocksdb.live-blob-file-garbage-size")?, bytes(c"rocksdb.live-blob-file-size")?);
+        if dead > DEAD && 4 * dead > all {
+            let rewrite = |rewrite: &str| {
+                let (enable, age) = ("enable_blob_garbage_collection", "blob_garbage_collection_age_cutoff");
+                self.db.set_options_cf(groups, &[(enable, rewrite), (age, "1.0")])
+            };
+            rewrite("true")?;
+            compact();
+            rewrite("false")?;
+        }
+        Ok(())
     }
 
     fn rows(&self, family: &str, from: &[u8]) -> DBRawIterator<'_> {
@@ -262,13 +356,16 @@ fn families() -> Vec<ColumnFamilyDescriptor> {
     let family = |buffer: usize| {
         let mut options = Options::default();
         options.set_write_buffer_size(buffer);
+        // All families are flushed together, and a burst of payloads must not wait for the disk.
+        options.set_max_write_buffer_number(WRITE_BUFFERS);
         options.set_compression_type(DBCompressionType::Lz4);
         options
     };
     let mut groups = family(32 << 20);
     groups.set_enable_blob_files(true);
     groups.set_min_blob_size(MIN_BLOB);
-    groups.set_blob_compression_type(DBCompressionType::Lz4);
+    // Log-probs hardly compress, and what is kept for good lies in the segments.
+    groups.set_blob_compression_type(DBCompressionType::None);
     // The library's own default family stays empty.
     vec![
         ColumnFamilyDescriptor::new("default", family(1 << 20)),

@@ -43,6 +43,27 @@ pub enum ReadError {
         /// The database or directory that it should be in.
         path: PathBuf,
     },
+    /// The log dropped it once it was sealed, and nothing that reads sealed payloads has it.
+    #[error(
+        "{what} is not in {}, which dropped the payloads of groups settled before {before} once they were sealed: put \
+         back the segments that hold it, under parquet/ of the run", path.display()
+    )]
+    Dropped {
+        /// Which value.
+        what: String,
+        /// The database that it was in.
+        path: PathBuf,
+        /// Payloads of groups settled before this event were dropped.
+        before: Seq,
+    },
+    /// What was sealed could not be read.
+    #[error("{what} could not be read from what was sealed: {problem}")]
+    Sealed {
+        /// Which value.
+        what: String,
+        /// What its reader said.
+        problem: String,
+    },
     /// The database refused.
     #[error("reading {} failed: {problem}", path.display())]
     Database {
@@ -150,6 +171,21 @@ pub enum OpenError {
         path: PathBuf,
         /// What it said.
         source: BoxError,
+    },
+    /// What was sealed is less than what the log dropped because it was sealed.
+    #[error(
+        "{} has dropped payloads because everything before event {dropped} was sealed, but only {sealed} events are: put \
+         back the segments under {}", log.display(), segments.display()
+    )]
+    Unsealed {
+        /// The database.
+        log: PathBuf,
+        /// Where the segments should be.
+        segments: PathBuf,
+        /// How many events were sealed when it dropped payloads.
+        dropped: Seq,
+        /// How many events are sealed.
+        sealed: u64,
     },
     /// The opening record could not be written.
     #[error(transparent)]

@@ -15,6 +15,9 @@ pub(crate) const STATE: &str = "state";
 /// Key of the heads in [`STATE`].
 pub(crate) const HEADS: &[u8] = b"heads";
 
+/// Key, in [`STATE`], of how far payloads were dropped.
+pub(crate) const DROPPED: &[u8] = b"dropped";
+
 const TAIL: usize = 16;
 
 pub(crate) fn event(seq: Seq) -> [u8; 8] {

@@ -22,8 +22,10 @@ mod keys;
 mod layout;
 mod lock;
 mod open;
+mod queue;
 mod read;
 mod recover;
+mod retain;
 mod seal;
 mod write;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch_core::{BoxError, Error, Fields, JournalError, MemoryJournal, Past, Run, Timer, Value};
+use anabranch_core::{BoxError, Error, Fields, JournalError, MemoryJournal, Past, Run, Seq, Timer, Value};
 use anabranch_replay::RUN_SETTINGS;
 
 use crate::checkpoint::Checkpoints;
@@ -15,6 +15,7 @@ use crate::database::Database;
 use crate::head::{Head, HeadFile, boot};
 use crate::lock::RunLock;
 use crate::recover::{Recovered, recover};
+use crate::retain::Retention;
 use crate::seal::Keeper;
 use crate::write::Store;
 use crate::{OpenError, SealError, Sealer, layout};
@@ -244,14 +245,21 @@ impl RunLogOptions {
         std::fs::create_dir_all(path).map_err(OpenError::file("making", path))?;
         let lock = RunLock::write(path)?;
         let checkpoints = Checkpoints::new(layout::checkpoints(path), self.keep_checkpoints);
-        let Recovered { mut past, heads, exists, head } = recover(path, self.accept_missing_head, &checkpoints)?;
+        let Recovered { mut past, heads, dropped, exists, head } =
+            recover(path, self.accept_missing_head, &checkpoints)?;
         self.compare(&past)?;
         let sealer = self.sealer.map(|open| open(path)).transpose();
-        let sealer = sealer.map_err(|source| OpenError::Sealer { path: path.to_owned(), source })?;
+        let mut sealer = sealer.map_err(|source| OpenError::Sealer { path: path.to_owned(), source })?;
         if let Some(needed) = sealer.as_ref().map(Sealer::sealed).filter(|&sealed| sealed > heads.next) {
             let (log, witness) = (layout::log(path), layout::segments(path));
             return Err(OpenError::Behind { log, found: heads.next, witness, needed });
         }
+
+        if let Some(sealed) = sealer.as_ref().map(Sealer::sealed).filter(|&sealed| sealed < dropped.0) {
+            let (log, segments) = (layout::log(path), layout::segments(path));
+            return Err(OpenError::Unsealed { log, segments, dropped, sealed });
+        }
+        let reader = sealer.as_mut().and_then(Sealer::take_reader);
 
         // From here on the directory changes.
         checkpoints.tidy().map_err(OpenError::file("tidying", &layout::checkpoints(path)))?;
@@ -264,7 +272,7 @@ impl RunLogOptions {
         let head = head.map_err(OpenError::file("opening", &head_path))?;
         let log = layout::log(path);
         let database = if exists { Database::open(&log)? } else { Database::create(&log)? };
-        let store = Arc::new(Store::new(path, durability, database, heads, checkpoints));
+        let store = Arc::new(Store::new(path, durability, database, heads, checkpoints, reader));
 
         let found = found(&past);
         let settings = self.settings.unwrap_or_default();
@@ -272,7 +280,8 @@ impl RunLogOptions {
             past.settings.insert(RUN_SETTINGS.to_owned(), settings.clone());
         }
         let sync_every = (durability == Durability::Process).then_some(self.sync_every);
-        let open = start(store.clone(), head, sealer, sync_every, lock, path)?;
+        let retain_from = store.reads_sealed().then_some(dropped);
+        let open = start(store.clone(), head, (sealer, retain_from), sync_every, lock, path)?;
         let timer = self.timer.unwrap_or_else(Timer::monotonic);
         let name = self.name.unwrap_or_else(|| name_of(path));
         let compare_run = past.session > 0 && !settings.is_empty();
@@ -323,7 +332,7 @@ impl fmt::Debug for RunLogOptions {
 fn start(
     store: Arc<Store>,
     head: HeadFile,
-    sealer: Option<Sealer>,
+    (sealer, retain_from): (Option<Sealer>, Option<Seq>),
     sync_every: Option<Duration>,
     lock: RunLock,
     path: &Path,
@@ -332,8 +341,10 @@ fn start(
     let writing = store.clone();
     let writer = spawn("write").spawn(move || writing.write_until_closed(&head));
     let writer = writer.map_err(OpenError::file("starting the writer of", path))?;
-    let keeper = Keeper { store: store.clone(), sealer, sync_every };
-    match spawn("seal").spawn(move || keeper.run()) {
+    let retaining = store.clone();
+    let retention = retain_from.map(|from| Retention::start(spawn("retain"), retaining, from)).transpose();
+    let keeper = retention.map(|retention| Keeper { store: store.clone(), sealer, sync_every, retention });
+    match keeper.and_then(|keeper| spawn("seal").spawn(move || keeper.run())) {
         Ok(keeper) => Ok(Open { store, writer, keeper, _lock: lock }),
         Err(error) => {
             store.stop_accepting();

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anabranch_core::{Digest, Event, EventKind, Group, GroupId, Past, Seq};
+use anabranch_core::{BoxError, Digest, Event, EventKind, Group, GroupId, Past, Seq};
 
 use crate::checkpoint::Checkpoints;
 use crate::codec::Heads;
 use crate::database::{Database, Events};
 use crate::lock::RunLock;
+use crate::seal::ReadSealed;
 use crate::{OpenError, ReadError, Segment, layout, recover};
 
 /// The log of a run that no writer has open, for audits and exports.
@@ -17,6 +18,7 @@ pub struct ReadLog {
     run: PathBuf,
     database: Database,
     lost: u64,
+    sealed: Option<ReadSealed>,
     _lock: Option<RunLock>,
 }
 
@@ -29,6 +31,8 @@ pub struct Counts {
     pub completed: u64,
     /// Payloads.
     pub payloads: u64,
+    /// Completed groups whose payload was dropped once it was sealed.
+    pub dropped: u64,
 }
 
 impl ReadLog {
@@ -57,7 +61,26 @@ impl ReadLog {
         }
         let database = Database::read(&log)?;
         let lost = recover::lost(run, head, database.heads()?.next)?;
-        Ok(Self { run: run.to_owned(), database, lost, _lock: lock })
+        Ok(Self { run: run.to_owned(), database, lost, sealed: None, _lock: lock })
+    }
+
+    /// Says how payloads that the log has dropped are read out of what was sealed, for [`payload`](Self::payload) and
+    /// [`segments`](Self::segments).
+    #[must_use]
+    pub fn reading(
+        mut self,
+        read: impl Fn(&GroupId) -> Result<Option<Group>, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        self.sealed = Some(Box::new(read));
+        self
+    }
+
+    /// How many events must be sealed: the payloads of groups that they settled may be there alone.
+    ///
+    /// # Errors
+    /// Where the record of it is damaged.
+    pub fn relies_on_sealed(&self) -> Result<u64, ReadError> {
+        self.database.dropped().map(|before| before.0)
     }
 
     /// The run's directory.
@@ -80,12 +103,12 @@ impl ReadLog {
         self.database.events(first)
     }
 
-    /// The payload of a completed group. Its context is empty.
+    /// The payload of a completed group, wherever it lies. Its context is empty.
     ///
     /// # Errors
-    /// Where it is not there, or damaged.
+    /// Where it is not there, or damaged; [`ReadError::Dropped`] where only what was sealed has it and nothing reads that.
     pub fn payload(&self, id: &GroupId) -> Result<Group, ReadError> {
-        self.database.group(id)
+        self.database.group_or_sealed(id, self.sealed.as_ref())
     }
 
     /// Everything after event `sealed_through` with its payloads, as the sealer of a running log gets it.
@@ -93,7 +116,7 @@ impl ReadLog {
         let mut next = Some(sealed_through.map_or(Seq(0), |seq| Seq(seq.0 + 1)));
         std::iter::from_fn(move || {
             let first = next.take()?;
-            let segment = self.database.segment(first, Seq(u64::MAX), 256).transpose()?;
+            let segment = self.database.segment(first, Seq(u64::MAX), 256, self.sealed.as_ref()).transpose()?;
             next = segment.as_ref().ok().map(|segment| Seq(segment.last.0 + 1));
             Some(segment)
         })
@@ -113,7 +136,8 @@ impl ReadLog {
         Ok(past)
     }
 
-    /// Reads everything: each event, each payload, and whether they agree with each other and with the heads.
+    /// Reads everything in the log: each event, each payload, and whether they agree with each other and with the heads.
+    /// Payloads that were dropped are counted, not read.
     ///
     /// # Errors
     /// The first damage met.
@@ -122,17 +146,37 @@ impl ReadLog {
             Err(ReadError::Damaged { what, path: self.database.path().to_owned(), problem })
         };
         let mut counted = Heads::default();
-        let mut digests: HashMap<GroupId, Digest> = HashMap::new();
+        // With the event that settled the group, once one has.
+        let mut digests: HashMap<GroupId, (Digest, Option<Seq>)> = HashMap::new();
+        let settle = |digests: &mut HashMap<GroupId, (Digest, Option<Seq>)>, id: &GroupId, seq| {
+            if let Some((_, settled)) = digests.get_mut(id) {
+                *settled = Some(seq);
+            }
+        };
         for event in self.events() {
             let event: Event = event?;
             recover::count(&mut counted, &event);
-            if let EventKind::Completed { id, payload, .. } = event.kind {
-                digests.insert(id, payload);
+            match event.kind {
+                EventKind::Completed { id, payload, .. } => drop(digests.insert(id, (payload, None))),
+                EventKind::Excluded { id, .. } => settle(&mut digests, &id, event.seq),
+                EventKind::BatchTaken { groups, .. } => {
+                    for group in &groups {
+                        settle(&mut digests, &group.id, event.seq);
+                    }
+                }
+                _ => {}
             }
         }
         recover::check_heads(&self.database, counted)?;
-        for (id, digest) in &digests {
-            let group = self.payload(id)?;
+        let (before, mut dropped) = (self.database.dropped()?, 0);
+        for (id, (digest, settled)) in &digests {
+            let group = match self.database.group(id) {
+                Err(ReadError::Missing { .. }) if settled.is_some_and(|seq| seq < before) => {
+                    dropped += 1;
+                    continue;
+                }
+                group => group?,
+            };
             if group.digest() != *digest || group.id != *id {
                 let problem = format!("its digest is {}, recorded {digest}", group.digest());
                 return damaged(format!("the payload of group {id}"), problem);
@@ -146,7 +190,7 @@ impl ReadLog {
                 return damaged(format!("the payload of group {id}"), "no event completes it".to_owned());
             }
         }
-        Ok(Counts { events: counted.next, completed: counted.completed, payloads })
+        Ok(Counts { events: counted.next, completed: counted.completed, payloads, dropped })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anabranch_core::{Event, EventKind, Past, Seq, TrainingStep};
+use anabranch_core::{Event, EventKind, Past, Seq};
 use anabranch_replay::Resume;
 
 use crate::checkpoint::Checkpoints;
@@ -15,14 +15,16 @@ use crate::{OpenError, ReadError, layout};
 pub(crate) struct Recovered {
     pub(crate) past: Past,
     pub(crate) heads: Heads,
+    /// Payloads of groups settled before this event may have been dropped.
+    pub(crate) dropped: Seq,
     /// Whether there is a database.
     pub(crate) exists: bool,
     /// What `HEAD` says, where it was whole.
     pub(crate) head: Option<Head>,
 }
 
-/// Reads the whole log of the run in the directory `run`, and compares it with everything that was made durable after it.
-/// The caller holds the lock.
+/// Reads all events of the run in the directory `run`, and compares them with everything that was made durable after
+/// them. Payloads are read when they are asked for. The caller holds the lock.
 pub(crate) fn recover(
     run: &Path,
     accept_missing_head: bool,
@@ -41,10 +43,8 @@ pub(crate) fn recover(
         }
         past.checkpoints.push(found.checkpoint);
     }
-    if let Some(database) = database {
-        check_payloads(&database, &past)?;
-    }
-    Ok(Recovered { past, heads, exists, head })
+    let dropped = database.map_or(Ok(Seq(0)), |database| database.dropped())?;
+    Ok(Recovered { past, heads, dropped, exists, head })
 }
 
 /// What `HEAD` says, where it may be missing only for a run that has no log yet.
@@ -76,14 +76,6 @@ pub(crate) fn lost(run: &Path, head: Option<Head>, found: u64) -> Result<u64, Op
         tracing::warn!(run = %run.display(), lost, "a power loss took acknowledged events that were not yet synced");
     }
     Ok(lost)
-}
-
-/// Checks the payloads that resuming will ask for: better refused now than in the middle of a run.
-fn check_payloads(database: &Database, past: &Past) -> Result<(), ReadError> {
-    let step = past.checkpoints.first().map_or(TrainingStep(0), |checkpoint| checkpoint.cursor.step);
-    let trained_again = past.batches.iter().filter(|batch| batch.step > step).flat_map(|batch| &batch.groups);
-    let queued = past.queued.iter().map(|group| &group.id);
-    queued.chain(trained_again.map(|group| &group.id)).try_for_each(|id| database.check_group(id))
 }
 
 /// Folds all events, and compares their counts with the heads that were committed with them.

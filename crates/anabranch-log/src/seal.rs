@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use anabranch_core::{BoxError, Event, Group, Seq};
+use anabranch_core::{BoxError, Event, Group, GroupId, Seq};
 use parking_lot::{Condvar, Mutex};
 
 use crate::SealError;
+use crate::retain::Retention;
 use crate::write::Store;
 
 /// The most groups in a segment, and how many new ones make a seal due.
@@ -28,6 +29,9 @@ pub struct Segment {
     pub groups: Vec<Group>,
 }
 
+/// Reads the payload of a group out of what was sealed; nothing where it is not there.
+pub(crate) type ReadSealed = Box<dyn Fn(&GroupId) -> Result<Option<Group>, BoxError> + Send + Sync>;
+
 type Seal = Box<dyn FnMut(&Segment) -> Result<(), BoxError> + Send>;
 
 /// What seals the log: it is handed each [`Segment`] once, in order, without gaps, on a thread of the log's.
@@ -37,6 +41,7 @@ type Seal = Box<dyn FnMut(&Segment) -> Result<(), BoxError> + Send>;
 pub struct Sealer {
     next: u64,
     seal: Seal,
+    read: Option<ReadSealed>,
 }
 
 impl Sealer {
@@ -45,7 +50,23 @@ impl Sealer {
         sealed_through: Option<Seq>,
         seal: impl FnMut(&Segment) -> Result<(), BoxError> + Send + 'static,
     ) -> Self {
-        Self { next: sealed_through.map_or(0, |seq| seq.0 + 1), seal: Box::new(seal) }
+        Self { next: sealed_through.map_or(0, |seq| seq.0 + 1), seal: Box::new(seal), read: None }
+    }
+
+    /// Says how payloads are read out of what was sealed, the same bits as they went in: then the log drops them once
+    /// every kept checkpoint, but that of step 0, is past the event that settled their group, and asks `read` for them
+    /// afterwards. Without, the log keeps all payloads.
+    #[must_use]
+    pub fn reading(
+        mut self,
+        read: impl Fn(&GroupId) -> Result<Option<Group>, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        self.read = Some(Box::new(read));
+        self
+    }
+
+    pub(crate) fn take_reader(&mut self) -> Option<ReadSealed> {
+        self.read.take()
     }
 
     /// How many events are sealed.
@@ -145,6 +166,8 @@ pub(crate) struct Keeper {
     pub(crate) sealer: Option<Sealer>,
     /// How often to sync; not at all where every commit is synced.
     pub(crate) sync_every: Option<Duration>,
+    /// What drops sealed payloads, where they can be read back.
+    pub(crate) retention: Option<Retention>,
 }
 
 impl Keeper {
@@ -168,11 +191,17 @@ impl Keeper {
                 if let Err(error) = &sealed {
                     tracing::error!(%error, "sealing failed, the next seal tries again");
                 }
+                if let (Ok(()), Some(sealer), Some(retention)) = (&sealed, &self.sealer, &self.retention) {
+                    retention.sealed(sealer.sealed());
+                }
                 for caller in callers {
                     // Whoever asked may no longer wait.
                     drop(caller.send(sealed.clone()));
                 }
                 if finish {
+                    if let Some(retention) = self.retention.take() {
+                        retention.finish();
+                    }
                     return sealed;
                 }
             }

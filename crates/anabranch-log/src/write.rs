@@ -1,10 +1,12 @@
 //! The writer: appends are queued in order, one thread commits all that is ready as one batch, then acknowledges.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anabranch_core::{Ack, BoxError, Cursor, Event, EventKind, Group, GroupId, Journal, JournalError, Seq};
-use futures::channel::oneshot;
+use futures::executor::block_on;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rocksdb::WriteBatch;
 
@@ -12,7 +14,8 @@ use crate::checkpoint::Checkpoints;
 use crate::codec::{self, Heads};
 use crate::database::Database;
 use crate::head::HeadFile;
-use crate::seal::Seals;
+use crate::queue::{Acknowledged, Pending, Queue, Waiter};
+use crate::seal::{ReadSealed, Seals};
 use crate::{Durability, ReadError, SealError, Segment, keys};
 
 /// The journal of a run on disk.
@@ -28,19 +31,17 @@ pub(crate) struct Store {
     queued: Condvar,
     progress: Mutex<Progress>,
     progressed: Condvar,
-    checkpoints: Checkpoints,
+    pub(crate) checkpoints: Checkpoints,
+    /// Reads payloads that were dropped.
+    sealed: Option<ReadSealed>,
     pub(crate) seals: Seals,
 }
 
-/// What waits for the writer.
-struct Queue {
-    batch: WriteBatch,
-    acks: Vec<oneshot::Sender<Result<(), JournalError>>>,
-    heads: Heads,
-    /// Why nothing is accepted any more.
-    refusal: Option<JournalError>,
-    /// Whether the writer ends once the queue is empty.
-    closing: bool,
+/// The commit before.
+#[derive(Default)]
+struct Last {
+    records: usize,
+    took: Duration,
 }
 
 /// How many events are committed, and how many of these survive a power loss.
@@ -57,21 +58,27 @@ impl Store {
         database: Database,
         heads: Heads,
         checkpoints: Checkpoints,
+        sealed: Option<ReadSealed>,
     ) -> Self {
-        let queue = Queue { batch: WriteBatch::default(), acks: Vec::new(), heads, refusal: None, closing: false };
         // Opening a database moves what its write-ahead log held into synced files.
         let progress = Progress { written: heads.next, synced: heads.next, failure: None };
         Self {
             run: run.to_owned(),
             durability,
             database: RwLock::new(Some(database)),
-            queue: Mutex::new(queue),
+            queue: Mutex::new(Queue::new(heads)),
             queued: Condvar::new(),
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             checkpoints,
+            sealed,
             seals: Seals::default(),
         }
+    }
+
+    /// Whether dropped payloads can be read.
+    pub(crate) fn reads_sealed(&self) -> bool {
+        self.sealed.is_some()
     }
 
     /// How many events were appended.
@@ -120,32 +127,43 @@ impl Store {
 
     /// A part of what is committed, for sealing: at most `groups` groups, and nothing from event `end` on.
     pub(crate) fn segment(&self, first: u64, end: u64, groups: usize) -> Result<Option<Segment>, SealError> {
-        Ok(self.with_database(|database| database.segment(Seq(first), Seq(end), groups))??)
+        Ok(self.with_database(|database| database.segment(Seq(first), Seq(end), groups, None))??)
     }
 
     /// The writer's loop: ends when the store is closing and the queue is empty, or after a failure.
     pub(crate) fn write_until_closed(&self, head: &HeadFile) {
         let mut sealable = self.queue.lock().heads.completed;
-        loop {
-            let (batch, acks, heads) = {
-                let mut queue = self.queue.lock();
-                while queue.acks.is_empty() && !queue.closing {
-                    self.queued.wait(&mut queue);
-                }
-                if queue.acks.is_empty() {
-                    return;
-                }
-                (std::mem::take(&mut queue.batch), std::mem::take(&mut queue.acks), queue.heads)
-            };
+        let mut last = Last::default();
+        while let Some(Pending { batch, waiters, heads }) = self.next_batch(&last) {
+            let begun = Instant::now();
             let result = self.commit(batch, heads, head).map_err(|problem| self.poison("writing", &problem));
+            last = Last { records: waiters.len(), took: begun.elapsed() };
             let failed = result.is_err();
-            acknowledge(acks, &result);
+            acknowledge(waiters, &result);
             if failed {
                 return;
             }
             self.seals.completed(heads.completed - sealable);
             sealable = heads.completed;
         }
+    }
+
+    /// Waits for something to write. Where every commit is synced, whoever waited for the last one is given a moment, a
+    /// part of what a sync takes, to come again: else the first of them would be synced alone and the others wait for it.
+    fn next_batch(&self, last: &Last) -> Option<Pending> {
+        let mut queue = self.queue.lock();
+        while queue.len() == 0 && !queue.closing {
+            self.queued.wait(&mut queue);
+        }
+        if self.durability == Durability::Sync {
+            let deadline = Instant::now() + last.took / 8;
+            while queue.len() < last.records && !queue.closing {
+                if self.queued.wait_until(&mut queue, deadline).timed_out() {
+                    break;
+                }
+            }
+        }
+        queue.pop()
     }
 
     /// Commits a batch and says so in HEAD.
@@ -169,7 +187,7 @@ impl Store {
     }
 
     /// Refuses everything from now on, what is queued included: after an error nobody knows what reached the disk.
-    fn poison(&self, doing: &str, problem: &dyn fmt::Display) -> JournalError {
+    pub(crate) fn poison(&self, doing: &str, problem: &dyn fmt::Display) -> JournalError {
         let failure = JournalError::new(format!(
             "{doing} the log in {} failed: {problem}; nothing more is accepted: mend the disk (is it full?) and open the \
              run again, it resumes from what was acknowledged",
@@ -179,8 +197,7 @@ impl Store {
             let mut queue = self.queue.lock();
             let refusal = failure.clone();
             queue.refusal = Some(refusal);
-            queue.batch = WriteBatch::default();
-            std::mem::take(&mut queue.acks)
+            queue.abandon()
         };
         let failure = self.progress.lock().failure.get_or_insert(failure).clone();
         self.progressed.notify_all();
@@ -207,7 +224,7 @@ impl Store {
         drop(self.database.write().take());
     }
 
-    fn with_database<T>(&self, read: impl FnOnce(&Database) -> T) -> Result<T, JournalError> {
+    pub(crate) fn with_database<T>(&self, read: impl FnOnce(&Database) -> T) -> Result<T, JournalError> {
         self.database.read().as_ref().map(read).ok_or_else(|| closed(&self.run))
     }
 
@@ -239,11 +256,7 @@ impl Store {
     }
 
     /// Queues a record in its place.
-    fn enqueue(
-        &self,
-        first: Seq,
-        record: &Encoded,
-    ) -> Result<oneshot::Receiver<Result<(), JournalError>>, JournalError> {
+    fn enqueue(&self, first: Seq, record: &Encoded) -> Result<Acknowledged, JournalError> {
         let mut queue = self.queue.lock();
         if let Some(refusal) = &queue.refusal {
             return Err(refusal.clone());
@@ -254,19 +267,69 @@ impl Store {
             return Err(JournalError::new(problem));
         }
         self.with_database(|database| {
+            let batch = queue.batch();
             for (key, value) in &record.events {
-                database.put_event(&mut queue.batch, key, value);
+                database.put_event(batch, key, value);
             }
             for (key, value) in &record.groups {
-                database.put_group(&mut queue.batch, key, value);
+                database.put_group(batch, key, value);
             }
         })?;
+        if let Some(completing) = &mut queue.completing {
+            completing.extend(record.groups.iter().map(|(key, _)| key.clone()));
+        }
         queue.heads.next += record.events.len() as u64;
         queue.heads.completed += record.groups.len() as u64;
-        let (ack, acknowledged) = oneshot::channel();
-        queue.acks.push(ack);
+        let acknowledged = queue.commit();
+        drop(queue);
         self.queued.notify_one();
         Ok(acknowledged)
+    }
+
+    /// Begins to note which payloads are appended, for [`drop_payloads`](Self::drop_payloads); gives how many events were
+    /// appended before.
+    pub(crate) fn note_completions(&self) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.completing = Some(HashSet::new());
+        queue.heads.next
+    }
+
+    /// Ends the noting.
+    pub(crate) fn forget_completions(&self) {
+        self.queue.lock().completing = None;
+    }
+
+    /// Deletes the payloads under `keys`, except those appended since they began to be noted, and records that this is
+    /// done for all groups settled before `before`. Blocks.
+    pub(crate) fn drop_payloads(&self, keys: &HashSet<Vec<u8>>, before: Seq) -> Result<(), JournalError> {
+        let deleted = {
+            let mut queue = self.queue.lock();
+            let again = queue.completing.take().unwrap_or_default();
+            let delete = |batch: &mut WriteBatch| {
+                self.with_database(|database| {
+                    keys.difference(&again).for_each(|key| database.delete_group(batch, key));
+                    database.put_dropped(batch, before);
+                })
+            };
+            match &queue.refusal {
+                // The writer may have ended. Nothing is appended any more that this could delete.
+                Some(_) if queue.closing => {
+                    let mut batch = WriteBatch::default();
+                    delete(&mut batch)?;
+                    drop(queue);
+                    return self
+                        .with_database(|database| database.commit(batch, false))?
+                        .map_err(|error| self.poison("dropping payloads of", &error));
+                }
+                Some(refusal) => return Err(refusal.clone()),
+                None => {
+                    delete(queue.batch())?;
+                    queue.commit()
+                }
+            }
+        };
+        self.queued.notify_one();
+        block_on(deleted).unwrap_or_else(|_| Err(closed(&self.run)))
     }
 }
 
@@ -291,11 +354,12 @@ impl Journal for Store {
 
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
         let read = || self.with_database(|database| database.group(id));
+        let sealed = || self.with_database(|database| database.group_or_sealed(id, self.sealed.as_ref()));
         let group = match read()? {
             // It may still be queued.
             Err(ReadError::Missing { .. }) => {
                 self.wait_written(self.appended())?;
-                read()?
+                sealed()?
             }
             group => group,
         };
@@ -322,7 +386,7 @@ impl fmt::Debug for Store {
 }
 
 /// Tells those who wait. Some may no longer.
-fn acknowledge(acks: Vec<oneshot::Sender<Result<(), JournalError>>>, result: &Result<(), JournalError>) {
+fn acknowledge(acks: Vec<Waiter>, result: &Result<(), JournalError>) {
     for ack in acks {
         drop(ack.send(result.clone()));
     }

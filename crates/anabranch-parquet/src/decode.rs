@@ -47,7 +47,7 @@ impl<'a> Rows<'a> {
         Ok(array.is_valid(row).then(|| array.value(row)))
     }
 
-    fn text(&self, name: &str, row: usize) -> Result<Option<&'a str>, SegmentError> {
+    pub(crate) fn text(&self, name: &str, row: usize) -> Result<Option<&'a str>, SegmentError> {
         let array = self.column(name)?.as_string_opt::<i32>().ok_or_else(|| self.wrong(name))?;
         Ok(array.is_valid(row).then(|| array.value(row)))
     }

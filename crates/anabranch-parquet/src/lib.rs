@@ -12,6 +12,7 @@ mod columns;
 mod decode;
 mod error;
 mod events;
+mod lookup;
 mod manifest;
 mod output;
 mod payloads;
@@ -20,6 +21,7 @@ mod schema;
 mod writer;
 
 pub use error::SegmentError;
+pub use lookup::SealedPayloads;
 pub use manifest::{Manifest, SegmentFile};
 pub use reader::{Events, SegmentReader};
 pub use schema::{Column, Kind, SCHEMA, TABLES, Table};

@@ -141,6 +141,21 @@ pub(crate) fn read_all(folder: &Path) -> Result<Vec<Manifest>, SegmentError> {
     Ok(manifests)
 }
 
+/// Reads the manifests below `folder` that follow those read so far.
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) fn read_new(folder: &Path, manifests: &mut Vec<Manifest>) -> Result<(), SegmentError> {
+    loop {
+        let number = manifests.len() as u64 + 1;
+        if !folder.join(DIRECTORY).join(Manifest::name(number)).exists() {
+            return Ok(());
+        }
+        let next = manifests.last().map_or(Seq(0), |before| Seq(before.last.0 + 1));
+        manifests.push(read(folder, number, next)?);
+    }
+}
+
 #[derive(Deserialize)]
 struct Versions {
     schema: u32,

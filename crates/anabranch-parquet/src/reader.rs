@@ -55,6 +55,14 @@ impl SegmentReader {
         Self { folder, manifests, index: Mutex::default() }
     }
 
+    /// Takes in what was sealed since it was opened.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); what was known before stays.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        manifest::read_new(&self.folder, &mut self.manifests)
+    }
+
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -94,11 +102,22 @@ impl SegmentReader {
     /// The payload of a completed group, the same bits as were logged; nothing where it is not sealed.
     ///
     /// # Errors
-    /// Where a file cannot be read, by name.
+    /// Where a file cannot be read, or holds other bits than were sealed, by name.
     pub fn payload(&self, id: &GroupId) -> Result<Option<Group>, SegmentError> {
         let Some(seq) = self.completed(id)? else { return Ok(None) };
         let segment = self.manifests.partition_point(|manifest| manifest.last < seq);
-        Ok(self.segment_groups(segment, Some(seq))?.pop().map(|(_, group)| group))
+        let Some((_, group)) = self.segment_groups(segment, Some(seq))?.pop() else { return Ok(None) };
+        let (scan, mut sealed) = (self.scan(segment, &GROUPS, &["seq", "payload"], Some(seq))?, None);
+        for batch in scan.batches {
+            let batch = batch.map_err(SegmentError::parquet(&scan.path))?;
+            let rows = Rows::of(&scan.path, &batch);
+            sealed = (batch.num_rows() > 0).then(|| rows.text("payload", 0)).transpose()?.flatten().map(str::to_owned);
+        }
+        let (found, sealed) = (group.digest().to_string(), sealed.unwrap_or_default());
+        if found == sealed {
+            return Ok(Some(group));
+        }
+        Err(SegmentError::damaged(&scan.path, format!("the payload of {id} has digest {found}, sealed {sealed}")))
     }
 
     /// Reads every sealed file to its end and compares its bytes with its manifest.

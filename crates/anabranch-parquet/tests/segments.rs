@@ -12,7 +12,7 @@ use anabranch_core::{
     BoxError, Context, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, Past, Run, Sample,
     SampleTimes, Seq, SpanVersion, Status, Value, Version, VersionSpan,
 };
-use anabranch_parquet::{SegmentError, SegmentReader, Segments, TABLES};
+use anabranch_parquet::{SealedPayloads, SegmentError, SegmentReader, Segments, TABLES};
 use scripted::{HandClock, Script};
 
 struct Recorded {
@@ -56,6 +56,38 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 
 fn read(folder: &Path) -> Vec<Event> {
     SegmentReader::open(folder).unwrap().events().collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn single_payloads_are_found_however_the_folder_grows_and_are_what_was_recorded() {
+    let run = recorded();
+    let folder = tempfile::tempdir().unwrap();
+    let payloads = SealedPayloads::of(folder.path());
+    let ids: Vec<&GroupId> = run
+        .events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::Completed { .. }))
+        .filter_map(|event| event.kind.group())
+        .collect();
+    assert_eq!(payloads.read(ids[0]).unwrap(), None, "nothing is sealed");
+    let mut segments = Segments::open(folder.path()).unwrap();
+    let middle = run.events.len() / 2;
+    run.seal(&mut segments, 0, middle);
+    let found = |id: &GroupId| payloads.read(id).unwrap();
+    assert_eq!((found(ids[0]), found(ids[ids.len() - 1])), (run.payload(ids[0]).ok(), None));
+    run.seal(&mut segments, middle, run.events.len());
+    for id in ids {
+        assert_eq!(found(id), run.payload(id).ok());
+    }
+
+    // A payload that is not the one whose digest its record has.
+    let folder = tempfile::tempdir().unwrap();
+    let mut segments = Segments::open(folder.path()).unwrap();
+    let other = |id: &GroupId| run.payload(id).map(|group| Group { expected: 77, ..group });
+    segments.seal(&run.events, other).unwrap();
+    let completed = run.events.iter().find(|event| matches!(event.kind, EventKind::Completed { .. })).unwrap();
+    let error = SealedPayloads::of(folder.path()).read(completed.kind.group().unwrap()).unwrap_err();
+    assert!(matches!(error, SegmentError::Damaged { .. }), "{error}");
 }
 
 #[test]

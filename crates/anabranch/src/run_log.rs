@@ -1,11 +1,11 @@
 //! A run in a directory: its log, its Parquet segments, and its clock.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anabranch_core::BoxError;
 use anabranch_log::{Durability, OpenError, RunLogOptions, SealError, Sealer, Segment};
-use anabranch_parquet::Segments;
+use anabranch_parquet::{SealedPayloads, Segments};
 
 /// A run whose log lies in a directory, sealed into Parquet segments under `parquet/` while it goes on. Dereferences to
 /// its [`Run`](anabranch_core::Run).
@@ -29,7 +29,8 @@ impl RunLog {
     }
 
     /// Opens the run in the directory `path` with options. The timer is tokio's clock and the sealer the Parquet writer,
-    /// whatever the options say.
+    /// whatever the options say. Payloads that no kept checkpoint needs are dropped from the log once they are sealed, and
+    /// are read out of the segments from then on.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -60,10 +61,51 @@ impl Deref for RunLog {
     }
 }
 
+/// A run that no writer has open, for audits and exports: its log, and its Parquet segments for the payloads that the log
+/// has dropped. Dereferences to the log's own reader.
+#[derive(Debug)]
+pub struct ReadLog(anabranch_log::ReadLog);
+
+impl ReadLog {
+    /// Opens the run in the directory `path` for reading; several readers may.
+    ///
+    /// # Errors
+    /// Where there is no run, a writer has it open, or what it holds is damaged: see [`OpenError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Ok(Self::with_segments(anabranch_log::ReadLog::open(path)?))
+    }
+
+    /// The same, but takes the log as it is where `HEAD`, which says how far it must reach, is missing or damaged.
+    ///
+    /// # Errors
+    /// The others of [`open`](Self::open).
+    pub fn open_without_head(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Ok(Self::with_segments(anabranch_log::ReadLog::open_without_head(path)?))
+    }
+
+    fn with_segments(log: anabranch_log::ReadLog) -> Self {
+        let payloads = SealedPayloads::of(segments_of(log.path()));
+        Self(log.reading(move |id| Ok(payloads.read(id)?)))
+    }
+}
+
+impl Deref for ReadLog {
+    type Target = anabranch_log::ReadLog;
+
+    fn deref(&self) -> &anabranch_log::ReadLog {
+        &self.0
+    }
+}
+
+fn segments_of(run: &Path) -> PathBuf {
+    run.join("parquet")
+}
+
 fn parquet_sealer(run: &Path) -> Result<Sealer, BoxError> {
-    let mut segments = Segments::open(run.join("parquet"))?;
+    let mut segments = Segments::open(segments_of(run))?;
     let sealed_through = segments.sealed_through();
-    Ok(Sealer::new(sealed_through, move |segment: &Segment| {
+    let payloads = SealedPayloads::of(segments.folder());
+    let sealer = Sealer::new(sealed_through, move |segment: &Segment| {
         // The payloads come in the order of their events, which is the order they are asked for.
         let mut groups = segment.groups.iter();
         segments.seal(&segment.events, |id| {
@@ -71,5 +113,6 @@ fn parquet_sealer(run: &Path) -> Result<Sealer, BoxError> {
             group.cloned().ok_or_else(|| format!("the segment lacks the payload of {id}").into())
         })?;
         Ok(())
-    }))
+    });
+    Ok(sealer.reading(move |id| Ok(payloads.read(id)?)))
 }

@@ -61,5 +61,14 @@ fn a_write_error_poisons_the_log_and_loses_nothing_acknowledged() {
         assert_eq!(log.payload(&id(row)).unwrap(), group(row));
     }
     drop(log);
-    RunLog::open(directory.path(), Durability::Process).unwrap();
+    // There is room again: it goes on where it was, and what the error left behind does no harm.
+    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    assert_eq!((run.found().session, run.found().events), (1, counts.events));
+    for row in acked + 1000..acked + 1020 {
+        block_on(complete(&run, row).ack).unwrap();
+    }
+    run.close().unwrap();
+    let again = ReadLog::open(directory.path()).unwrap().check().unwrap();
+    assert_eq!(again.completed, counts.completed + 20);
+    assert_eq!(again.payloads, again.completed);
 }

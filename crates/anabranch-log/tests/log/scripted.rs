@@ -47,7 +47,11 @@ pub fn complete(run: &Run, row: u64) -> Recorded {
 
 /// Leases and completes the groups of `count` rows from `first` on, in one record: two events a group.
 pub fn complete_at_once(run: &Run, first: u64, count: u64) -> Recorded {
-    let groups: Vec<Group> = (first..first + count).map(group).collect();
+    complete_these(run, &(first..first + count).map(group).collect::<Vec<_>>())
+}
+
+/// Leases and completes groups in one record.
+pub fn complete_these(run: &Run, groups: &[Group]) -> Recorded {
     let draft = |kind| Draft::new(kind, Vec::new());
     let drafts = groups.iter().flat_map(|group| {
         let (summary, payload) = (group.summary(), group.digest());
