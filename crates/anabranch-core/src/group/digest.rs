@@ -253,7 +253,7 @@ mod tests {
             |g| g.samples[0].tokens.truncate(2),
             |g| g.samples[0].prompt_len = 2,
             |g| g.samples[0].loss_mask[0] = false,
-            |g| drop(g.samples[0].loss_mask.pop()),
+            |g| _ = g.samples[0].loss_mask.pop(),
             |g| g.samples[0].logprobs[1] = 0.0,
             |g| g.samples[0].logprobs[1] = f32::NAN,
             |g| g.samples[0].logprobs[1] = f32::from_bits(0x7fc0_1234),

@@ -71,17 +71,12 @@ fn every_kind() -> Vec<Event> {
         EventKind::Checkpointed { step, taken: Some(Seq(6)), name: "step-000007".to_owned() },
         EventKind::RunResumed { library: "0.1.0".to_owned(), lost: 3 },
         EventKind::RunClosed { left: vec![id("d/0/5#0")] },
-        EventKind::Held,
-        EventKind::Reopened,
     ];
     let excluded = |(reason, then)| EventKind::Excluded { id: id("d/0/2#0"), reason, then, dequeued: Some(8) };
     kinds.extend(reasons.map(excluded));
-    let moments = [
-        Moment::Event(Seq(4)),
-        Moment::SampleEnd { lease: Seq(2), sample: 7 },
-        Moment::Dequeued { admitted: Seq(5) },
-        Moment::Scored { lease: Seq(2) },
-    ];
+    kinds.extend([EventKind::Held, EventKind::Reopened]);
+    let moments =
+        [Moment::Event(Seq(4)), Moment::SampleEnd { lease: Seq(2), sample: 7 }, Moment::Dequeued { admitted: Seq(5) }];
     let enablers = moments.map(|moment| Enabler { cause: Cause::Slot, moment });
     let event = |(kind, seq)| Event {
         seq: Seq(seq),
@@ -92,7 +87,11 @@ fn every_kind() -> Vec<Event> {
         delay: 42,
         kind,
     };
-    kinds.into_iter().zip(0..).map(event).collect()
+    let mut events: Vec<Event> = kinds.into_iter().zip(0..).map(event).collect();
+    if let Some(last) = events.last_mut() {
+        last.enablers = vec![Enabler { cause: Cause::Pace, moment: Moment::Scored { lease: Seq(2) } }];
+    }
+    events
 }
 
 fn some_groups() -> Vec<Group> {
