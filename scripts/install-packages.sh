@@ -25,6 +25,7 @@ need libvulkan1 library 'libvulkan\.so\.1'
 need mesa-vulkan-drivers any_file '/usr/share/vulkan/icd.d/*.json'
 if [ "${1:-}" = test ]; then
     need python3-venv python3 -c 'import ensurepip, venv'
+    need strace command -v strace
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 

@@ -34,6 +34,8 @@ check fmt cargo fmt --all --check
 check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
 check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 check test cargo test --locked --workspace --no-fail-fast
+# Under --workspace, so that nothing is built again with other features.
+check strace cargo test --locked --workspace --test log -- --ignored power_loss
 check wgpu-alone cargo check --locked -p anabranch --no-default-features --features wgpu
 check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
 check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check

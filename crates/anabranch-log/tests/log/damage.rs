@@ -117,7 +117,7 @@ fn a_cut_log_is_refused_however_little_is_missing() {
 }
 
 /// Makes HEAD say that it was written before the last boot.
-fn reboot(run: &Path) {
+pub fn reboot(run: &Path) {
     let head = run.join("HEAD");
     let mut bytes = fs::read(&head).unwrap();
     bytes[16] ^= 1;

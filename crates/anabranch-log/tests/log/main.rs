@@ -2,10 +2,13 @@
 
 mod checkpoints;
 mod damage;
+mod disk;
 mod full_disk;
 mod killed;
 mod one_writer;
+mod power_loss;
 mod read_only;
 mod resumed;
 mod scripted;
 mod sealed;
+mod traced;
