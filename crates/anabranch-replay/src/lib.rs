@@ -8,6 +8,7 @@ mod history;
 mod installed;
 mod ledger;
 mod order;
+mod recompute;
 mod resume;
 mod schedule;
 mod series;
@@ -20,6 +21,7 @@ pub use audit::{Audit, Auditor, Gaps, LearnerAudit, PublicationAudit, Tokens, au
 pub use configuration::Limits;
 pub use history::{Disposition, Historian, History, When, history};
 pub use ledger::{Balance, Place};
+pub use recompute::{Difference, Recompute, Recomputed, recompute};
 pub use resume::{RUN_SETTINGS, Resume, ResumeError, resume};
 pub use schedule::{Mismatch, Schedule, self_check};
 pub use series::{Change, Durations, Series};
