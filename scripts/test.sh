@@ -36,6 +36,7 @@ check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-dep
 check test cargo test --locked --workspace --no-fail-fast
 # Under --workspace, so that nothing is built again with other features.
 check strace cargo test --locked --workspace --test log -- --ignored power_loss
+check failpoints cargo test --locked --workspace --features anabranch-log/failpoints,anabranch-parquet/failpoints --test failpoints
 check wgpu-alone cargo check --locked -p anabranch --no-default-features --features wgpu
 check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
 check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check

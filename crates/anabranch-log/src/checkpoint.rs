@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use anabranch_core::{BoxError, Checkpoint, Cursor, JournalError, TrainingStep};
 use serde::{Deserialize, Serialize};
 
+use crate::failpoint;
+
 const CURSOR: &str = "cursor.json";
 const FORMAT: u32 = 1;
 /// A checkpoint being filled.
@@ -78,7 +80,9 @@ impl Checkpoints {
         let fresh = remove_if_there(&part).and_then(|()| fs::create_dir_all(&part));
         fresh.map_err(|error| failed("beginning", &error))?;
         fill(&part).map_err(|error| failed("filling", &error))?;
+        failpoint::at("checkpoint-filled").map_err(|error| failed("filling", &error))?;
         record(&part, cursor, watermark).map_err(|error| failed("writing", &error))?;
+        failpoint::at("checkpoint-recorded").map_err(|error| failed("writing", &error))?;
         sync()?;
         self.install(&part, &name).map_err(|error| failed("naming", &error))?;
         if let Err(error) = self.prune() {
@@ -127,7 +131,9 @@ impl Checkpoints {
             remove_if_there(&old)?;
             fs::rename(&path, &old)?;
         }
+        failpoint::at("checkpoint-rename")?;
         fs::rename(part, &path)?;
+        failpoint::at("checkpoint-renamed")?;
         sync_directory(&self.directory)?;
         if let Some(run) = self.directory.parent() {
             sync_directory(run)?;
@@ -143,6 +149,7 @@ impl Checkpoints {
             let old = self.directory.join(format!("{OLD}{name}"));
             remove_if_there(&old)?;
             fs::rename(self.directory.join(name), &old)?;
+            failpoint::at("checkpoint-pruned")?;
             fs::remove_dir_all(&old)?;
         }
         Ok(())

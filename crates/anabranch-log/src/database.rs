@@ -11,7 +11,7 @@ use rocksdb::{
 };
 
 use crate::codec::{self, Fault, Heads};
-use crate::{OpenError, ReadError, Segment, keys};
+use crate::{OpenError, ReadError, Segment, failpoint, keys};
 
 /// Payloads from this size on go to blob files, which compactions do not rewrite.
 const MIN_BLOB: u64 = 1024;
@@ -38,7 +38,8 @@ impl Database {
             }
             _ => drop(Self::write(&part, true)?),
         }
-        std::fs::rename(&part, path).map_err(OpenError::file("naming", path))?;
+        let named = failpoint::at("database-made").and_then(|()| std::fs::rename(&part, path));
+        named.and_then(|()| failpoint::at("database-named")).map_err(OpenError::file("naming", path))?;
         if let Some(run) = path.parent() {
             File::open(run).and_then(|run| run.sync_all()).map_err(OpenError::file("syncing", run))?;
         }

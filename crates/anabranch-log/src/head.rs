@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anabranch_core::Digest;
 
+use crate::failpoint;
+
 const MAGIC: &[u8; 4] = b"ANBH";
 const FORMAT: u8 = 1;
 
@@ -109,6 +111,7 @@ impl Head {
         let mut file = File::create(&part)?;
         file.write_all(&self.encode())?;
         file.sync_all()?;
+        failpoint::at("head-made")?;
         std::fs::rename(&part, path)?;
         path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }

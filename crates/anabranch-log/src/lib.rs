@@ -17,6 +17,7 @@ mod checkpoint;
 mod codec;
 mod database;
 mod error;
+mod failpoint;
 mod head;
 mod keys;
 mod layout;

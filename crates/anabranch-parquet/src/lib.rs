@@ -12,6 +12,7 @@ mod columns;
 mod decode;
 mod error;
 mod events;
+mod failpoint;
 mod manifest;
 mod output;
 mod payloads;
