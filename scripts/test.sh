@@ -42,6 +42,7 @@ check cuda-alone cargo check --locked -p anabranch --no-default-features --featu
 check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check
 check cuda-stub tests/cuda-stub/check.sh
 check tensorboard tests/python/check-tensorboard.sh
+check duckdb tests/python/check-duckdb.sh
 check demo scripts/check-demo.sh
 
 [ ${#broken[@]} -eq 0 ] || echo "failed checks: ${broken[*]}"
