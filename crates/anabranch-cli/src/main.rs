@@ -1,12 +1,13 @@
 //! `anabranch`: audit, explain, verify and export recorded runs.
 //!
-//! Exit status: 0 where all is well, 1 where `verify` found something wrong, 2 where the question could not be answered.
+//! Exit status: 0 where all is well, 1 where `verify` found something wrong or `salvage` something missing, 2 where the question could not be answered.
 
 mod arguments;
 mod audit;
 mod export;
 mod history;
 mod output;
+mod salvage;
 mod source;
 mod utc;
 mod verify;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Audit(run) => audit::audit(run, output),
         Command::History { run, group } => history::history(run, group, output),
         Command::Verify(run) => verify::verify(run, output),
+        Command::Salvage { run, to } => salvage::salvage(run, to, output),
         Command::Export { run, to } => export::export(run, to.as_deref(), output),
     };
     answered.unwrap_or_else(|error| {

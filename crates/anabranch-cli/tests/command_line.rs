@@ -209,6 +209,43 @@ fn damaged_segments_are_named_by_verify() {
 }
 
 #[test]
+fn a_damaged_run_is_salvaged_and_what_is_missing_is_named() {
+    let run = tempfile::tempdir().unwrap();
+    killed(run.path());
+    let whole = events(run.path());
+    let new = tempfile::tempdir().unwrap();
+    let text = answer(0, &[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
+    assert!(text.contains(&format!("log         {} events", whole.len())) && text.contains("can be opened"), "{text}");
+    let error = complaint(&[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
+    assert!(error.contains("exists already"), "{error}");
+
+    // Cut the write-ahead log; what HEAD knew of is missing, and named.
+    let log = fs::read_dir(run.path().join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let wal = log
+        .filter(|path| path.extension().is_some_and(|end| end == "log"))
+        .max_by_key(|path| path.metadata().unwrap().len());
+    let wal = fs::OpenOptions::new().write(true).open(wal.unwrap()).unwrap();
+    wal.set_len(wal.metadata().unwrap().len() / 2).unwrap();
+    let before = files(run.path());
+    complaint(&[&"audit", &run.path()]);
+    let to = new.path().join("cut");
+    let text = answer(1, &[&"salvage", &run.path(), &"--to", &to]);
+    let kept = events(&to);
+    assert_eq!(kept[..], whole[..kept.len()]);
+    let (first, last) = (Seq(kept.len() as u64), Seq(whole.len() as u64 - 1));
+    assert!(text.contains(&format!("missing     events {first} to {last}")), "{text}");
+    answer(0, &[&"verify", &to]);
+    // With its segments sealed before, nothing is missing.
+    let to = new.path().join("sealed");
+    answer(0, &[&"export", &new.path().join("whole"), &"--to", &run.path().join("parquet")]);
+    let json = json(0, &[&"salvage", &run.path(), &"--to", &to, &"--json"]);
+    assert_eq!((json["whole"].as_bool(), json["events"].as_u64()), (Some(true), Some(whole.len() as u64)));
+    assert_eq!(events(&to), whole);
+    fs::remove_dir_all(run.path().join("parquet")).unwrap();
+    assert!(files(run.path()) == before, "salvage changed the damaged run");
+}
+
+#[test]
 fn beside_a_live_writer_the_sealed_segments_answer() {
     let run = tempfile::tempdir().unwrap();
     record(run.path(), 12, |_, log| {

@@ -91,6 +91,18 @@ impl Checkpoints {
         Ok(name)
     }
 
+    /// The names of all checkpoints, newest first.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.named()?.into_iter().rev().map(|(_, name)| name).collect())
+    }
+
+    /// The checkpoint of this name, if it is whole.
+    pub(crate) fn one(&self, name: &str) -> Option<Listed> {
+        let path = self.directory.join(name);
+        let Record { cursor, watermark, .. } = read(&path).ok()?;
+        Some(Listed { checkpoint: Checkpoint { name: name.to_owned(), path, cursor }, watermark })
+    }
+
     /// The whole checkpoints, newest first. A damaged one is skipped with a warning that names it.
     pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
         let mut found = Vec::new();
@@ -250,6 +262,21 @@ fn entries(directory: &Path) -> io::Result<Vec<String>> {
         Err(error) => Err(error),
         Ok(entries) => entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
     }
+}
+
+/// Copies a directory and what is in it, durably.
+pub(crate) fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in entries(from)? {
+        let (source, copy) = (from.join(&entry), to.join(&entry));
+        if source.is_dir() {
+            copy_directory(&source, &copy)?;
+        } else {
+            fs::copy(&source, &copy)?;
+            File::open(&copy)?.sync_all()?;
+        }
+    }
+    sync_directory(to)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

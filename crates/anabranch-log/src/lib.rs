@@ -18,6 +18,9 @@ mod codec;
 mod database;
 mod error;
 mod failpoint;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod head;
 mod keys;
 mod layout;
@@ -25,6 +28,7 @@ mod lock;
 mod open;
 mod read;
 mod recover;
+mod salvage;
 mod seal;
 mod write;
 
@@ -32,6 +36,7 @@ pub use database::Events;
 pub use error::{OpenError, ReadError, SealError};
 pub use open::{Durability, Found, RunLog, RunLogOptions};
 pub use read::{Counts, ReadLog};
+pub use salvage::{Missing, SalvageError, Salvaged, Sealed, salvage};
 pub use seal::{Sealer, Segment};
 
 /// What users move between threads, or share.

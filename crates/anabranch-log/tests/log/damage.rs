@@ -24,7 +24,7 @@ fn run(durability: Durability) -> TempDir {
     directory
 }
 
-fn named(path: &Path, suffix: &str) -> PathBuf {
+pub fn named(path: &Path, suffix: &str) -> PathBuf {
     let mut found: Vec<PathBuf> =
         files(path).into_iter().filter(|file| file.to_string_lossy().ends_with(suffix)).collect();
     found.sort_by_key(|file| fs::metadata(file).unwrap().len());

@@ -3,12 +3,16 @@
 mod checkpoints;
 mod damage;
 mod disk;
+mod format_1;
 mod full_disk;
 mod killed;
 mod one_writer;
 mod power_loss;
 mod read_only;
 mod resumed;
+mod salvage;
+#[path = "../../../anabranch-replay/tests/scripted/mod.rs"]
+mod script;
 mod scripted;
 mod sealed;
 mod traced;
