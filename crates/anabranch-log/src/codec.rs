@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The format of the values that this library writes; it reads every format up to it.
 pub(crate) const FORMAT: u8 = 1;
 
-const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 
 /// Why bytes are no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,12 @@ pub(crate) fn decode_heads(key: &[u8], value: &[u8]) -> Result<Heads, Fault> {
 /// Whether a value is what was written, of a known format.
 pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<(), Fault> {
     open(key, value).map(|_| ())
+}
+
+/// These bytes as a body with the header that it should have.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn with_checksum(key: &[u8], body: &[u8]) -> Vec<u8> {
+    enclose(key, [&[0; HEADER], body].concat())
 }
 
 /// Fills in the header of `value`, whose first bytes were left free for it.

@@ -83,7 +83,7 @@ impl Head {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| format!("{} bytes long, expected 32", bytes.len()))?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
