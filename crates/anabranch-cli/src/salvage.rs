@@ -1,6 +1,5 @@
 //! `anabranch salvage`: what is provably good of a damaged run, copied to a new one.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -44,7 +43,10 @@ pub(crate) fn salvage(run: &Path, to: &Path, output: Output) -> anyhow::Result<E
 fn text(answer: &Answer<'_>) -> String {
     let Answer { run, to, salvaged, .. } = answer;
     let mut text = format!("salvaged    {} into {}\n", run.display(), to.display());
-    let mut line = |text_of: &str| drop(writeln!(text, "{text_of}"));
+    let mut line = |words: &str| {
+        text.push_str(words);
+        text.push('\n');
+    };
     line(&format!("log         {} events, {} payloads", salvaged.events, salvaged.payloads));
     if let Some(problem) = &salvaged.database {
         line(&format!("database    a repaired copy was read, since it could not be read as it lies: {problem}"));

@@ -62,12 +62,15 @@ pub struct Missing {
     pub group: GroupId,
 }
 
+/// Where payloads can be had.
+type Payloads<'a> = Box<dyn FnMut(&GroupId) -> Option<Group> + 'a>;
+
 /// Copies of a run's records outside its log, such as its Parquet segments.
 pub struct Sealed<'a> {
     /// Events, in any order; those that differ from the log's are not used.
     pub events: Box<dyn Iterator<Item = Event> + 'a>,
     /// The payload of a group, where there is one. It is used only if its digest is the one recorded.
-    pub payload: Box<dyn FnMut(&GroupId) -> Option<Group> + 'a>,
+    pub payload: Payloads<'a>,
 }
 
 impl Sealed<'_> {

@@ -25,7 +25,9 @@ fn main() -> Result<(), BoxError> {
     script.play(60);
     let mut events = journal.events();
     // The same in every process.
-    events.iter_mut().for_each(|event| event.wall_ms = 1_700_000_000_000 + event.seq.0);
+    for event in &mut events {
+        event.wall_ms = 1_700_000_000_000 + event.seq.0;
+    }
 
     if argument == "--rows" {
         let mut rows: Vec<Value> = Vec::new();

@@ -249,7 +249,9 @@ fn each_group_once(log: &[Event], at: &str) {
     for event in log {
         match &event.kind {
             EventKind::BatchTaken { groups, .. } => {
-                groups.iter().for_each(|group| *consumed.entry(group.id.clone()).or_default() += 1);
+                for group in groups {
+                    *consumed.entry(group.id.clone()).or_default() += 1;
+                }
                 batches.push(groups.iter().map(|group| group.id.clone()).collect::<Vec<_>>());
             }
             EventKind::Stepped { weights: after, .. } => weights = Some(*after),
@@ -264,21 +266,29 @@ fn each_group_once(log: &[Event], at: &str) {
 
 #[test]
 fn the_process_dies_at_every_step() {
-    FRESH.iter().for_each(|(point, visit)| strike(point, *visit, "abort", false));
+    for (point, visit) in FRESH {
+        strike(point, *visit, "abort", false);
+    }
 }
 
 /// What fails after it was appended fails for good and is told later, where nobody waits for that record.
-fn can_fail((point, _): &&(&str, u32)) -> bool {
+fn can_fail(point: &str) -> bool {
     !point.starts_with("appended-")
 }
 
 #[test]
 fn every_step_fails() {
-    FRESH.iter().filter(can_fail).for_each(|(point, visit)| strike(point, *visit, "error", false));
+    for (point, visit) in FRESH.iter().filter(|(point, _)| can_fail(point)) {
+        strike(point, *visit, "error", false);
+    }
 }
 
 #[test]
 fn a_resume_dies_or_fails_at_every_step() {
-    RESUMED.iter().for_each(|(point, visit)| strike(point, *visit, "abort", true));
-    RESUMED.iter().filter(can_fail).for_each(|(point, visit)| strike(point, *visit, "error", true));
+    for (point, visit) in RESUMED {
+        strike(point, *visit, "abort", true);
+    }
+    for (point, visit) in RESUMED.iter().filter(|(point, _)| can_fail(point)) {
+        strike(point, *visit, "error", true);
+    }
 }

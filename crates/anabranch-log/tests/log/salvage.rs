@@ -125,7 +125,7 @@ fn cut_and_removed_files_cost_what_was_in_them() {
     let length = fs::metadata(named(whole_run.path(), ".log")).unwrap().len();
     let cut = |by: u64| {
         move |run: &Path| {
-            fs::OpenOptions::new().write(true).open(named(run, ".log")).unwrap().set_len(length - by).unwrap()
+            fs::OpenOptions::new().write(true).open(named(run, ".log")).unwrap().set_len(length - by).unwrap();
         }
     };
     let a_byte = damage("a byte of the log cut", &cut(1));
@@ -162,9 +162,9 @@ fn sealed_segments_stand_in_for_a_log_that_is_gone() {
         copy(whole_run.path(), &damaged).unwrap();
         let path = damaged.join(what);
         if path.is_dir() {
-            fs::remove_dir_all(path).unwrap()
+            fs::remove_dir_all(path).unwrap();
         } else {
-            fs::remove_file(path).unwrap()
+            fs::remove_file(path).unwrap();
         }
         let reader = SegmentReader::open(&folder).unwrap();
         let sealed = Sealed {

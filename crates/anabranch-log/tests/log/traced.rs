@@ -190,8 +190,7 @@ impl Player {
             "renameat" | "renameat2" => self.give(at(0), call, true),
             "link" => self.give(None, call, false),
             "linkat" => self.give(at(0), call, false),
-            "writev" | "pwritev" | "pwritev2" => self.not_ours(call, 0),
-            "sendfile" => self.not_ours(call, 0),
+            "writev" | "pwritev" | "pwritev2" | "sendfile" => self.not_ours(call, 0),
             "copy_file_range" => self.not_ours(call, 2),
             "mmap" if call.arguments[2].contains("PROT_WRITE") && call.arguments[3].contains("MAP_SHARED") => {
                 self.not_ours(call, 4);
