@@ -6,13 +6,18 @@ mod scripted;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 
 use anabranch_core::{Draft, Event, EventKind, GroupId, Run, Seq};
 use anabranch_log::{Durability, ReadLog, RunLog};
 use anabranch_parquet::{SegmentReader, Segments};
 use scripted::{HandClock, Script};
 use serde_json::Value;
+
+/// Held while a process is started: until it runs its own program it has every file of this one open, and with them the
+/// locks of other tests' runs.
+static STARTING: Mutex<()> = Mutex::new(());
 
 fn open(run: &Path) -> (RunLog, HandClock) {
     let clock = HandClock::default();
@@ -28,6 +33,8 @@ fn record(run: &Path, turns: usize, end: impl FnOnce(Script, &RunLog)) {
     script.play(turns);
     log.sync().unwrap();
     end(script, &log);
+    let _none = STARTING.lock();
+    drop(log);
 }
 
 fn killed(run: &Path) {
@@ -35,7 +42,12 @@ fn killed(run: &Path) {
 }
 
 fn anabranch(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments.iter().map(AsRef::as_ref)).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(arguments.iter().map(AsRef::as_ref)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let starting = STARTING.lock();
+    let child = command.spawn().unwrap();
+    drop(starting);
+    child.wait_with_output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
