@@ -27,6 +27,7 @@ if [ "${1:-}" = test ]; then
     need python3-venv python3 -c 'import ensurepip, venv'
     need chromium command -v chromium
     need fonts-dejavu-core any_file '/usr/share/fonts/truetype/dejavu/*.ttf'
+    need strace command -v strace
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 

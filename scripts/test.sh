@@ -34,6 +34,9 @@ check fmt cargo fmt --all --check
 check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
 check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 check test cargo test --locked --workspace --no-fail-fast
+# Under --workspace, so that nothing is built again with other features.
+check strace cargo test --locked --workspace --test log -- --ignored power_loss
+check failpoints cargo test --locked --workspace --features anabranch-log/failpoints,anabranch-parquet/failpoints --test failpoints
 check wgpu-alone cargo check --locked -p anabranch --no-default-features --features wgpu
 check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
 check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check
@@ -41,6 +44,7 @@ check cuda-stub tests/cuda-stub/check.sh
 check tensorboard tests/python/check-tensorboard.sh
 check parquet tests/python/check-parquet.sh
 check browser tests/browser/check.sh
+check duckdb tests/python/check-duckdb.sh
 check demo scripts/check-demo.sh
 
 [ ${#broken[@]} -eq 0 ] || echo "failed checks: ${broken[*]}"

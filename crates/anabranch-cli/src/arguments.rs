@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 /// Audit, explain, verify and export recorded runs.
 ///
 /// RUN is the directory of a run, finished or killed, or its Parquet folder alone. Beside a live writer the sealed Parquet
-/// segments are read. Only `export` writes, and only into the Parquet folder.
+/// segments are read. Only `export` and `salvage` write: into the Parquet folder, and into a new run.
 #[derive(Debug, Parser)]
 #[command(
     name = "anabranch",
@@ -60,6 +60,15 @@ pub(crate) enum Command {
         run: RunArguments,
         /// The file to write, outside the run.
         #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "report.html")]
+        to: PathBuf,
+    },
+    /// Copy all provably good records of a damaged run into a new one, and say what is missing: exit status 1 where
+    /// something is. Nothing is written to RUN.
+    Salvage {
+        /// The directory of the damaged run.
+        run: PathBuf,
+        /// The directory of the new run, which must not exist.
+        #[arg(long, value_name = "NEW")]
         to: PathBuf,
     },
     /// Seal what is not yet sealed into Parquet.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anabranch_core::{Event, Seq};
 use anabranch_log::ReadLog;
 use anabranch_parquet::SegmentReader;
-use anabranch_replay::{Report, Verifier};
+use anabranch_replay::{Recompute, Recomputed, Report, Verifier};
 use serde::Serialize;
 
 use crate::arguments::RunArguments;
@@ -27,10 +27,21 @@ struct Answer {
 
 pub(crate) fn verify(run: &RunArguments, output: Output) -> anyhow::Result<ExitCode> {
     let source = Source::open(run)?;
-    let mut verifier = Verifier::new();
-    let origin = source.read(|event| verifier.push(event))?;
+    let (mut verifier, mut schedule) = (Verifier::new(), Recompute::new());
+    let origin = source.read(|event| {
+        verifier.push(event);
+        schedule.push(event);
+    })?;
     let report = verifier.finish();
     let (mut damage, mut checked) = (Vec::new(), Vec::new());
+    match schedule.finish() {
+        Ok(Recomputed { batches, excluded, .. }) => checked.push(format!(
+            "{batches} batches and {excluded} exclusions at the exit with the schedule, computed again from the log"
+        )),
+        // A log that breaks its contract has no schedule.
+        Err(difference) if report.is_clean() => damage.push(difference.to_string()),
+        Err(_) => {}
+    }
     match &source {
         Source::Log(log) => {
             check_log(log, &mut damage, &mut checked);

@@ -6,13 +6,18 @@ mod scripted;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 
 use anabranch_core::{Cursor, Draft, Event, EventKind, GroupId, Run, Seq, TrainingStep};
 use anabranch_log::{Durability, ReadLog, RunLog, Sealer, Segment};
 use anabranch_parquet::{SealedPayloads, SegmentReader, Segments};
 use scripted::{HandClock, Script};
 use serde_json::Value;
+
+/// Held while a process is started: until it runs its own program it has every file of this one open, and with them the
+/// locks of other tests' runs.
+static STARTING: Mutex<()> = Mutex::new(());
 
 fn open(run: &Path) -> (RunLog, HandClock) {
     let clock = HandClock::default();
@@ -28,6 +33,8 @@ fn record(run: &Path, turns: usize, end: impl FnOnce(Script, &RunLog)) {
     script.play(turns);
     log.sync().unwrap();
     end(script, &log);
+    let _none = STARTING.lock();
+    drop(log);
 }
 
 fn killed(run: &Path) {
@@ -35,7 +42,12 @@ fn killed(run: &Path) {
 }
 
 fn anabranch(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments.iter().map(AsRef::as_ref)).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(arguments.iter().map(AsRef::as_ref)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let starting = STARTING.lock();
+    let child = command.spawn().unwrap();
+    drop(starting);
+    child.wait_with_output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -267,6 +279,43 @@ fn damaged_segments_are_named_by_verify() {
     fs::write(&file, bytes).unwrap();
     let text = answer(1, &[&"verify", &run.path()]);
     assert!(text.contains(&format!("{}: its crc", file.display())), "{text}");
+}
+
+#[test]
+fn a_damaged_run_is_salvaged_and_what_is_missing_is_named() {
+    let run = tempfile::tempdir().unwrap();
+    killed(run.path());
+    let whole = events(run.path());
+    let new = tempfile::tempdir().unwrap();
+    let text = answer(0, &[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
+    assert!(text.contains(&format!("log         {} events", whole.len())) && text.contains("can be opened"), "{text}");
+    let error = complaint(&[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
+    assert!(error.contains("exists already"), "{error}");
+
+    // Cut the write-ahead log; what HEAD knew of is missing, and named.
+    let log = fs::read_dir(run.path().join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let wal = log
+        .filter(|path| path.extension().is_some_and(|end| end == "log"))
+        .max_by_key(|path| path.metadata().unwrap().len());
+    let wal = fs::OpenOptions::new().write(true).open(wal.unwrap()).unwrap();
+    wal.set_len(wal.metadata().unwrap().len() / 2).unwrap();
+    let before = files(run.path());
+    complaint(&[&"audit", &run.path()]);
+    let to = new.path().join("cut");
+    let text = answer(1, &[&"salvage", &run.path(), &"--to", &to]);
+    let kept = events(&to);
+    assert_eq!(kept[..], whole[..kept.len()]);
+    let (first, last) = (Seq(kept.len() as u64), Seq(whole.len() as u64 - 1));
+    assert!(text.contains(&format!("missing     events {first} to {last}")), "{text}");
+    answer(0, &[&"verify", &to]);
+    // With its segments sealed before, nothing is missing.
+    let to = new.path().join("sealed");
+    answer(0, &[&"export", &new.path().join("whole"), &"--to", &run.path().join("parquet")]);
+    let json = json(0, &[&"salvage", &run.path(), &"--to", &to, &"--json"]);
+    assert_eq!((json["whole"].as_bool(), json["events"].as_u64()), (Some(true), Some(whole.len() as u64)));
+    assert_eq!(events(&to), whole);
+    fs::remove_dir_all(run.path().join("parquet")).unwrap();
+    assert!(files(run.path()) == before, "salvage changed the damaged run");
 }
 
 #[test]

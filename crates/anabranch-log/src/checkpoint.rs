@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use anabranch_core::{BoxError, Checkpoint, Cursor, JournalError, TrainingStep};
 use serde::{Deserialize, Serialize};
 
+use crate::failpoint;
+
 const CURSOR: &str = "cursor.json";
 const FORMAT: u32 = 1;
 /// A checkpoint being filled.
@@ -78,13 +80,27 @@ impl Checkpoints {
         let fresh = remove_if_there(&part).and_then(|()| fs::create_dir_all(&part));
         fresh.map_err(|error| failed("beginning", &error))?;
         fill(&part).map_err(|error| failed("filling", &error))?;
+        failpoint::at("checkpoint-filled").map_err(|error| failed("filling", &error))?;
         record(&part, cursor, watermark).map_err(|error| failed("writing", &error))?;
+        failpoint::at("checkpoint-recorded").map_err(|error| failed("writing", &error))?;
         sync()?;
         self.install(&part, &name).map_err(|error| failed("naming", &error))?;
         if let Err(error) = self.prune() {
             tracing::warn!(%error, directory = %self.directory.display(), "an old checkpoint could not be removed");
         }
         Ok(name)
+    }
+
+    /// The names of all checkpoints, newest first.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.named()?.into_iter().rev().map(|(_, name)| name).collect())
+    }
+
+    /// The checkpoint of this name, if it is whole.
+    pub(crate) fn one(&self, name: &str) -> Option<Listed> {
+        let path = self.directory.join(name);
+        let Record { cursor, watermark, .. } = read(&path).ok()?;
+        Some(Listed { checkpoint: Checkpoint { name: name.to_owned(), path, cursor }, watermark })
     }
 
     /// The whole checkpoints, newest first. A damaged one is skipped with a warning that names it.
@@ -135,7 +151,9 @@ impl Checkpoints {
             remove_if_there(&old)?;
             fs::rename(&path, &old)?;
         }
+        failpoint::at("checkpoint-rename")?;
         fs::rename(part, &path)?;
+        failpoint::at("checkpoint-renamed")?;
         sync_directory(&self.directory)?;
         if let Some(run) = self.directory.parent() {
             sync_directory(run)?;
@@ -151,6 +169,7 @@ impl Checkpoints {
             let old = self.directory.join(format!("{OLD}{name}"));
             remove_if_there(&old)?;
             fs::rename(self.directory.join(name), &old)?;
+            failpoint::at("checkpoint-pruned")?;
             fs::remove_dir_all(&old)?;
         }
         Ok(())
@@ -257,6 +276,21 @@ fn entries(directory: &Path) -> io::Result<Vec<String>> {
         Err(error) => Err(error),
         Ok(entries) => entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
     }
+}
+
+/// Copies a directory and what is in it, durably.
+pub(crate) fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in entries(from)? {
+        let (source, copy) = (from.join(&entry), to.join(&entry));
+        if source.is_dir() {
+            copy_directory(&source, &copy)?;
+        } else {
+            fs::copy(&source, &copy)?;
+            File::open(&copy)?.sync_all()?;
+        }
+    }
+    sync_directory(to)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The format of the values that this library writes; it reads every format up to it.
 pub(crate) const FORMAT: u8 = 1;
 
-const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 
 /// Why bytes are no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,12 @@ pub(crate) fn decode_words<const N: usize>(key: &[u8], value: &[u8]) -> Result<[
     let words: Option<[[u8; 8]; N]> = words.try_into().ok().filter(|_| rest.is_empty());
     let words = words.ok_or_else(|| Fault::damaged(format!("{} bytes, expected {}", body.len(), 8 * N)))?;
     Ok(words.map(u64::from_le_bytes))
+}
+
+/// These bytes as a body with the header that it should have.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn with_checksum(key: &[u8], body: &[u8]) -> Vec<u8> {
+    enclose(key, [&[0; HEADER], body].concat())
 }
 
 /// Fills in the header of `value`, whose first bytes were left free for it.

@@ -14,7 +14,7 @@ use rocksdb::{
 
 use crate::codec::{self, Fault, Heads};
 use crate::seal::ReadSealed;
-use crate::{OpenError, ReadError, Segment, keys};
+use crate::{OpenError, ReadError, Segment, failpoint, keys};
 
 /// Payloads from this size on go to blob files, which compactions do not rewrite.
 const MIN_BLOB: u64 = 1024;
@@ -45,7 +45,8 @@ impl Database {
             }
             _ => drop(Self::write(&part, true)?),
         }
-        std::fs::rename(&part, path).map_err(OpenError::file("naming", path))?;
+        let named = failpoint::at("database-made").and_then(|()| std::fs::rename(&part, path));
+        named.and_then(|()| failpoint::at("database-named")).map_err(OpenError::file("naming", path))?;
         if let Some(run) = path.parent() {
             File::open(run).and_then(|run| run.sync_all()).map_err(OpenError::file("syncing", run))?;
         }
@@ -70,6 +71,40 @@ impl Database {
         let db = DB::open_cf_descriptors_read_only(&options(), path, families(), false)
             .map_err(|error| database(path, &error))?;
         Ok(Self { path: path.to_owned(), db })
+    }
+
+    /// Opens what can be read of a damaged database at `path`, without changing anything in it.
+    pub(crate) fn salvage(path: &Path) -> Result<Self, ReadError> {
+        let mut options = options();
+        options.set_wal_recovery_mode(DBRecoveryMode::SkipAnyCorruptedRecord);
+        options.set_track_and_verify_wals_in_manifest(false);
+        options.set_paranoid_checks(false);
+        options.set_max_open_files(-1);
+        let db = DB::open_cf_descriptors_read_only(&options, path, families(), false)
+            .map_err(|error| database(path, &error))?;
+        Ok(Self { path: path.to_owned(), db })
+    }
+
+    /// Makes a damaged database at `path` one that can be opened, of the files that are left.
+    pub(crate) fn repair(path: &Path) -> Result<(), ReadError> {
+        DB::repair(&options(), path).map_err(|error| database(path, &error))
+    }
+
+    /// One event, if it is there and is what was written.
+    pub(crate) fn event(&self, seq: Seq) -> Result<Option<Event>, ReadError> {
+        let (key, what) = (keys::event(seq), || format!("event {seq}"));
+        let Some(value) = self.get(keys::EVENTS, &key)? else { return Ok(None) };
+        let event = codec::decode_event(&key, &value).map_err(|fault| self.fault(&what(), fault))?;
+        Ok((event.seq == seq).then_some(event))
+    }
+
+    /// One past the last event that can be found, whatever lies before it.
+    pub(crate) fn last_event(&self) -> u64 {
+        let mut rows = self.rows(keys::EVENTS, &[]);
+        rows.seek_to_last();
+        let last = rows.key().and_then(keys::event_seq);
+        let heads = self.heads().map_or(0, |heads| heads.next);
+        last.map_or(0, |seq| seq.0 + 1).max(heads)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anabranch_core::Digest;
 
+use crate::failpoint;
+
 const MAGIC: &[u8; 4] = b"ANBH";
 const FORMAT: u8 = 1;
 
@@ -81,7 +83,7 @@ impl Head {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| format!("{} bytes long, expected 32", bytes.len()))?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
@@ -109,6 +111,7 @@ impl Head {
         let mut file = File::create(&part)?;
         file.write_all(&self.encode())?;
         file.sync_all()?;
+        failpoint::at("head-made")?;
         std::fs::rename(&part, path)?;
         path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }

@@ -8,6 +8,8 @@
 //! RUN/parquet/      sealed segments, written by others
 //! ```
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn log(run: &Path) -> PathBuf {
@@ -24,4 +26,20 @@ pub(crate) fn checkpoints(run: &Path) -> PathBuf {
 
 pub(crate) fn segments(run: &Path) -> PathBuf {
     run.join("parquet")
+}
+
+/// Makes the directory of a run and those above it, durably: a run whose name a power loss takes is lost whole.
+pub(crate) fn make(run: &Path) -> io::Result<()> {
+    let made: Vec<&Path> =
+        run.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).collect();
+    std::fs::create_dir_all(run)?;
+    // The name of one that is there already may be as new as a process that was killed here.
+    let named = if made.is_empty() { vec![run] } else { made };
+    for directory in named {
+        if let Some(parent) = directory.parent() {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            File::open(parent)?.sync_all()?;
+        }
+    }
+    Ok(())
 }

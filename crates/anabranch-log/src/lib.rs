@@ -17,6 +17,10 @@ mod checkpoint;
 mod codec;
 mod database;
 mod error;
+mod failpoint;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod head;
 mod keys;
 mod layout;
@@ -26,6 +30,7 @@ mod queue;
 mod read;
 mod recover;
 mod retain;
+mod salvage;
 mod seal;
 mod write;
 
@@ -33,6 +38,7 @@ pub use database::Events;
 pub use error::{OpenError, ReadError, SealError};
 pub use open::{Durability, Found, RunLog, RunLogOptions};
 pub use read::{Counts, ReadLog};
+pub use salvage::{Missing, SalvageError, Salvaged, Sealed, salvage};
 pub use seal::{Sealer, Segment};
 
 /// What users move between threads, or share.

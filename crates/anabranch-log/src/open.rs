@@ -242,7 +242,9 @@ impl RunLogOptions {
         if durability == Durability::None {
             return Ok(self.in_memory(path));
         }
-        std::fs::create_dir_all(path).map_err(OpenError::file("making", path))?;
+        // A run that is there was made durably before anything was recorded in it.
+        let made = if Database::exists(&layout::log(path)) { Ok(()) } else { layout::make(path) };
+        made.map_err(OpenError::file("making", path))?;
         let lock = RunLock::write(path)?;
         let checkpoints = Checkpoints::new(layout::checkpoints(path), self.keep_checkpoints);
         let Recovered { mut past, heads, dropped, exists, head } =

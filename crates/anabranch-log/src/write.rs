@@ -16,7 +16,7 @@ use crate::database::Database;
 use crate::head::HeadFile;
 use crate::queue::{Acknowledged, Pending, Queue, Waiter};
 use crate::seal::{ReadSealed, Seals};
-use crate::{Durability, ReadError, SealError, Segment, keys};
+use crate::{Durability, ReadError, SealError, Segment, failpoint, keys};
 
 /// The journal of a run on disk.
 ///
@@ -116,7 +116,8 @@ impl Store {
             }
             progress.written
         };
-        let synced = self.with_database(Database::sync)?;
+        let synced = self.with_database(Database::sync)?.map_err(|error| error.to_string());
+        let synced = synced.and_then(|()| failpoint::at("synced").map_err(|error| error.to_string()));
         if let Err(error) = synced {
             return Err(self.poison("syncing", &error));
         }
@@ -169,6 +170,7 @@ impl Store {
     /// Commits a batch and says so in HEAD.
     fn commit(&self, mut batch: WriteBatch, heads: Heads, head: &HeadFile) -> Result<(), String> {
         let sync = self.durability == Durability::Sync;
+        failpoint::at("commit").map_err(|error| error.to_string())?;
         let committed = self.with_database(|database| {
             database.put_heads(&mut batch, heads);
             database.commit(batch, sync)
@@ -183,7 +185,9 @@ impl Store {
             self.progressed.notify_all();
             progress.written - progress.synced
         };
-        head.write(heads.next, unsynced).map_err(|error| format!("{}: {error}", head.path().display()))
+        let written = failpoint::at("committed").and_then(|()| head.write(heads.next, unsynced));
+        let written = written.and_then(|()| failpoint::at("head-written"));
+        written.map_err(|error| format!("{}: {error}", head.path().display()))
     }
 
     /// Refuses everything from now on, what is queued included: after an error nobody knows what reached the disk.
@@ -342,7 +346,12 @@ struct Encoded {
 impl Journal for Store {
     fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
         let Some(first) = events.first().map(|event| event.seq) else { return Ack::ready(Ok(())) };
-        let queued = Self::encode(&events, payloads).and_then(|record| self.enqueue(first, &record));
+        let io = |error: std::io::Error| JournalError::caused(error.to_string(), error);
+        let record = failpoint::of("append", &events).map_err(io).and_then(|()| Self::encode(&events, payloads));
+        // A record that is missing leaves a hole that nothing may be built on, a checkpoint least of all.
+        let queued = record.map_err(|error| self.poison("appending to", &error));
+        let queued = queued.and_then(|record| self.enqueue(first, &record));
+        let queued = queued.and_then(|queued| failpoint::of("appended", &events).map_err(io).map(|()| queued));
         match queued {
             Ok(acknowledged) => {
                 let run = self.run.clone();

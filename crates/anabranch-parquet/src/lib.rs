@@ -12,6 +12,7 @@ mod columns;
 mod decode;
 mod error;
 mod events;
+mod failpoint;
 mod lookup;
 mod manifest;
 mod output;

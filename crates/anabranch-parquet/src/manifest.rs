@@ -8,6 +8,7 @@ use anabranch_core::{FORMAT, Seq};
 use serde::{Deserialize, Serialize};
 
 use crate::SegmentError;
+use crate::failpoint;
 use crate::schema::SCHEMA;
 
 /// The directory of manifests, below the Parquet folder.
@@ -89,7 +90,9 @@ impl Manifest {
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;
+            failpoint::at("manifest-written")?;
             create_new(&part, &path)?;
+            failpoint::at("manifest-named")?;
             sync_directory(&directory)
         };
         write().map_err(SegmentError::io("write the manifest", &path))

@@ -13,6 +13,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use crate::SegmentError;
+use crate::failpoint;
 use crate::manifest::{SegmentFile, hex, sync_directory};
 use crate::schema::Table;
 
@@ -100,7 +101,8 @@ impl Output {
     /// Closes the file and waits until its bytes are on the disk; it keeps its `.part` name.
     pub(crate) fn close(self) -> Result<Closed, SegmentError> {
         let Checked { file, bytes, crc } = self.writer.into_inner().map_err(SegmentError::parquet(&self.part))?;
-        file.sync_all().map_err(SegmentError::io("sync", &self.part))?;
+        let synced = failpoint::at("segment-written").and_then(|()| file.sync_all());
+        synced.map_err(SegmentError::io("sync", &self.part))?;
         let described = SegmentFile {
             table: self.table.name.to_owned(),
             path: self.name,
@@ -122,7 +124,9 @@ pub(crate) struct Closed {
 impl Closed {
     /// Gives the file its name, durably.
     pub(crate) fn rename(self) -> Result<SegmentFile, SegmentError> {
-        fs::rename(&self.part, &self.path).map_err(SegmentError::io("rename to", &self.path))?;
+        let renamed = failpoint::at("segment-rename").and_then(|()| fs::rename(&self.part, &self.path));
+        let renamed = renamed.and_then(|()| failpoint::at("segment-renamed"));
+        renamed.map_err(SegmentError::io("rename to", &self.path))?;
         if let Some(directory) = self.path.parent() {
             sync_directory(directory).map_err(SegmentError::io("sync", directory))?;
         }

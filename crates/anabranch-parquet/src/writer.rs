@@ -40,6 +40,11 @@ impl Segments {
             let directory = folder.join(name);
             fs::create_dir_all(&directory).map_err(SegmentError::io("create", &directory))?;
         }
+        // Their own names too: a manifest that a power loss leaves without a directory is no manifest.
+        let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+        for directory in [Some(&*folder), above].into_iter().flatten() {
+            manifest::sync_directory(directory).map_err(SegmentError::io("sync", directory))?;
+        }
         let path = folder.join("LOCK");
         let lock = File::create(&path).map_err(SegmentError::io("create", &path))?;
         lock.try_lock().map_err(|error| match error {

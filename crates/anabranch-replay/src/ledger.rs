@@ -147,6 +147,9 @@ impl Ledger {
                 Some(entry) => {
                     if let Some(first) = entry.completed {
                         violations.push(Violation::CompletedTwice { seq, group: id.clone(), first });
+                    } else if let Some(first) = entry.settled {
+                        let (group, event) = (id.clone(), "completed");
+                        violations.push(Violation::SettledTwice { seq, group, event, first });
                     } else {
                         entry.complete(seq, summary, *payload);
                         self.balance.in_flight -= 1;

@@ -1,7 +1,7 @@
 //! The schedule of a log adds up, and every change of it is caught and named.
 
-use anabranch_core::{Cause, Event, Moment, Seq};
-use anabranch_replay::{Mismatch, WhatIfError, self_check, what_if};
+use anabranch_core::{Cause, Event, EventKind, Moment, Seq};
+use anabranch_replay::{Mismatch, WhatIfError, recompute, self_check, what_if};
 use proptest::prelude::*;
 
 use pipeline::{any_settings, cases, script};
@@ -16,7 +16,10 @@ proptest! {
 
     #[test]
     fn every_event_happens_when_its_last_enabler_and_delay_say((script, settings) in (script(CROWDED), any_settings())) {
-        prop_assert_eq!(self_check(&script.events(&settings)), Ok(()));
+        let events = script.events(&settings);
+        prop_assert_eq!(self_check(&events), Ok(()));
+        let batches = events.iter().filter(|event| matches!(event.kind, EventKind::BatchTaken { .. })).count();
+        prop_assert_eq!(recompute(&events).map(|recomputed| recomputed.batches), Ok(batches as u64));
     }
 
     #[test]
@@ -112,7 +115,7 @@ fn mismatches_print_as_sentences() {
 fn a_departure_before_the_admission_is_caught() {
     let mut events = log();
     let taken = position(&events, "batch_taken");
-    if let anabranch_core::EventKind::BatchTaken { groups, .. } = &mut events[taken].kind {
+    if let EventKind::BatchTaken { groups, .. } = &mut events[taken].kind {
         groups[0].dequeued = Some(0);
     }
     let mismatch = self_check(&events).unwrap_err();

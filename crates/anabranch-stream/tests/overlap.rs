@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_core::Event;
 use anabranch_engine::{HashChain, Reply, Sim};
-use anabranch_replay::{audit, verify};
+use anabranch_replay::{audit, recompute, verify};
 use anabranch_stream::{Capacity, Granularity, InFlight, RolloutExt, Samples};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
@@ -159,6 +159,7 @@ async fn a_buffer_of_four_batches_hides_the_shorter_of_generation_and_training()
             assert!((1.0..=1.03).contains(&over), "{granularity:?} {rate:?}: {makespan:?} is {over:.4} of {longer:?}");
             let report = verify(&events);
             assert!(report.is_clean(), "{report}");
+            recompute(&events).unwrap();
         }
     }
 }

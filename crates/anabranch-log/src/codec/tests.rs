@@ -26,7 +26,7 @@ fn fields() -> Fields {
 }
 
 /// One event of each kind, with every option set.
-fn every_kind() -> Vec<Event> {
+pub(crate) fn every_kind() -> Vec<Event> {
     let (digest, step, version) = (Digest::of(b"weights"), TrainingStep(7), Version(3));
     let times = SampleTimes { submitted: Some(1), first_token: Some(200), ended: Some(70_000), scored: None };
     let sample = SampleSummary {
@@ -94,7 +94,7 @@ fn every_kind() -> Vec<Event> {
     events
 }
 
-fn some_groups() -> Vec<Group> {
+pub(crate) fn some_groups() -> Vec<Group> {
     let prompt =
         Prompt { id: PromptId { dataset: "d".into(), epoch: 1, row: 17 }, tokens: vec![5, 6, 7], fields: fields() };
     let spans = vec![

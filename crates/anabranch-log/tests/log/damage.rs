@@ -24,7 +24,7 @@ fn run(durability: Durability) -> TempDir {
     directory
 }
 
-fn named(path: &Path, suffix: &str) -> PathBuf {
+pub fn named(path: &Path, suffix: &str) -> PathBuf {
     let mut found: Vec<PathBuf> =
         files(path).into_iter().filter(|file| file.to_string_lossy().ends_with(suffix)).collect();
     found.sort_by_key(|file| fs::metadata(file).unwrap().len());
@@ -117,7 +117,7 @@ fn a_cut_log_is_refused_however_little_is_missing() {
 }
 
 /// Makes HEAD say that it was written before the last boot.
-fn reboot(run: &Path) {
+pub fn reboot(run: &Path) {
     let head = run.join("HEAD");
     let mut bytes = fs::read(&head).unwrap();
     bytes[16] ^= 1;

@@ -2,13 +2,20 @@
 
 mod checkpoints;
 mod damage;
+mod disk;
+mod format_1;
 mod full_disk;
 mod killed;
 mod one_writer;
 mod permissions;
+mod power_loss;
 mod read_only;
 mod resumed;
 mod retained;
+mod salvage;
+#[path = "../../../anabranch-replay/tests/scripted/mod.rs"]
+mod script;
 mod scripted;
 mod sealed;
 mod speed;
+mod traced;

@@ -135,6 +135,9 @@ impl Laws {
     pub fn check(&self, events: &[Event]) {
         let report = anabranch_replay::verify(events);
         assert!(report.is_clean(), "{report}");
+        let recomputed = anabranch_replay::recompute(events).unwrap_or_else(|difference| panic!("{difference}"));
+        let batches = events.iter().filter(|event| matches!(event.kind, EventKind::BatchTaken { .. })).count();
+        assert_eq!(recomputed.batches, batches as u64);
         assert!(self.buffered || report.limits.order.is_none());
         let mut leased: BTreeSet<GroupId> = BTreeSet::new();
         let mut settled: BTreeSet<GroupId> = BTreeSet::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anabranch_core::{
     Ack, BoxError, Checkpoint, Cursor, Digest, Event, EventKind, Group, GroupId, Journal, JournalError, MemoryJournal,
-    Run,
+    Past, Run,
 };
 use parking_lot::Mutex;
 
@@ -22,11 +22,16 @@ impl DirJournal {
         Arc::new(Self { memory: MemoryJournal::new(), dir, checkpoints: Mutex::default() })
     }
 
-    /// The next session of the run.
-    pub fn open(self: &Arc<Self>) -> Run {
+    /// What the next session finds.
+    pub fn past(&self) -> Past {
         let mut past = anabranch_replay::resume(self.memory.events()).unwrap();
         past.checkpoints = self.checkpoints.lock().iter().rev().cloned().collect();
-        Run::new("test", self.clone(), past, anabranch_stream::tokio_timer(), [].into(), false)
+        past
+    }
+
+    /// The next session of the run.
+    pub fn open(self: &Arc<Self>) -> Run {
+        Run::new("test", self.clone(), self.past(), anabranch_stream::tokio_timer(), [].into(), false)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The main job: asynchronous GRPO of a tiny decoder, from random weights, on the sort4 task.
 
 mod arguments;
+mod optimizer;
 mod progress;
 mod report;
 mod sort4;
@@ -9,15 +10,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch::policy::{
-    AdamW, Config, Device, DeviceChoice, EngineOptions, LinearDecay, Policy, PolicyEngine, PolicyLearner,
-};
+use anabranch::policy::{Config, Device, DeviceChoice, EngineOptions, Policy, PolicyEngine, PolicyLearner};
 use anabranch::prelude::*;
 use anabranch::{Restored, Version};
 use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::arguments::{Arguments, InFlightSamples, UnusedPrompts};
+use crate::optimizer::adamw;
 use crate::progress::Progress;
 use crate::sort4::Sort4;
 
@@ -132,9 +132,4 @@ async fn train(
     }
     progress.finish();
     Ok(())
-}
-
-/// Warm-up, a constant rate, then down to a tenth.
-fn adamw() -> AdamW {
-    AdamW { decay: Some(LinearDecay { from: 140, to: 200, floor: 0.1 }), ..AdamW::default() }
 }

@@ -1,0 +1,246 @@
+//! A recorded run as a stream: its batches and what became of everything else, and a learner trained on it again.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anabranch_core::{
+    Batch, BoxError, Digest, Error, Event, EventKind, Group, GroupId, JournalError, Learner, Reason, Seq, TakenGroup,
+    Then, TrainingStep, Version,
+};
+use futures::{Stream, TryStreamExt};
+
+/// What a log says of the training, in its order.
+#[derive(Clone, Debug)]
+pub enum Replayed {
+    /// A group was excluded.
+    Excluded {
+        /// Its record.
+        seq: Seq,
+        /// Which group.
+        id: GroupId,
+        /// Why.
+        reason: Reason,
+        /// What became of its prompt.
+        then: Then,
+    },
+    /// A batch was taken: the same groups in the same order, read back, with the digest that was recorded.
+    Batch(Box<Batch>),
+    /// A training step was made.
+    Stepped {
+        /// Which step.
+        step: TrainingStep,
+        /// Digest of the weights after it.
+        weights: Digest,
+    },
+}
+
+/// Stream of what a log recorded: see [`replay`].
+#[derive(Debug)]
+pub struct Replay<I, P> {
+    events: I,
+    payload: P,
+    ended: bool,
+}
+
+/// Gives the recorded batches and dispositions of a log, from its events in order and the payloads of completed groups.
+/// Nothing is written anywhere, and no engine is needed.
+///
+/// # Back-pressure
+/// An event is read when the stream is polled; a batch is in memory once.
+///
+/// # Cancel safety
+/// Dropping it loses nothing.
+///
+/// # Errors
+/// Where an event or a payload cannot be read, or the groups of a batch are not those that were recorded. It then ends.
+pub fn replay<I, E, P, F>(events: I, payload: P) -> Replay<I::IntoIter, P>
+where
+    I: IntoIterator<Item = Result<Event, E>>,
+    E: Into<BoxError>,
+    P: FnMut(&GroupId) -> Result<Group, F>,
+    F: Into<BoxError>,
+{
+    Replay { events: events.into_iter(), payload, ended: false }
+}
+
+/// Bounds are stated once: nothing here is pinned.
+impl<I, P> Unpin for Replay<I, P> {}
+
+impl<I, E, P, F> Replay<I, P>
+where
+    I: Iterator<Item = Result<Event, E>>,
+    E: Into<BoxError>,
+    P: FnMut(&GroupId) -> Result<Group, F>,
+    F: Into<BoxError>,
+{
+    fn next_recorded(&mut self) -> Result<Option<Replayed>, Error> {
+        for event in self.events.by_ref() {
+            let event = event.map_err(|error| failed("an event cannot be read", error))?;
+            let seq = event.seq;
+            return Ok(Some(match event.kind {
+                EventKind::Excluded { id, reason, then, .. } => Replayed::Excluded { seq, id, reason, then },
+                EventKind::Stepped { step, weights, .. } => Replayed::Stepped { step, weights },
+                EventKind::BatchTaken { step, version, groups, digest } => {
+                    Replayed::Batch(Box::new(self.batch(seq, step, version, &groups, digest)?))
+                }
+                _ => continue,
+            }));
+        }
+        Ok(None)
+    }
+
+    fn batch(
+        &mut self,
+        taken: Seq,
+        step: TrainingStep,
+        version: Option<Version>,
+        recorded: &[TakenGroup],
+        digest: Digest,
+    ) -> Result<Batch, Error> {
+        let mut groups = Vec::with_capacity(recorded.len());
+        for TakenGroup { id, .. } in recorded {
+            let payload = (self.payload)(id);
+            groups.push(payload.map_err(|error| failed(&format!("the payload of group {id} cannot be read"), error))?);
+        }
+        let digests: Vec<Digest> = groups.iter().map(Group::digest).collect();
+        let found = Batch::digest_of(groups.iter().map(|group| &group.id).zip(digests));
+        if found != digest {
+            return Err(Error::Journal(JournalError::new(format!(
+                "the groups of batch {taken} (training step {step}) have digest {}, recorded {}: restore the run from a \
+                 backup",
+                found.short(),
+                digest.short()
+            ))));
+        }
+        let (gap_mean, gap_max) = Batch::gaps_of(recorded);
+        Ok(Batch { step, taken, version, gap_mean, gap_max, groups, digest })
+    }
+}
+
+fn failed(what: &str, error: impl Into<BoxError>) -> Error {
+    Error::Journal(JournalError::new(format!("{what}: {}", error.into())))
+}
+
+impl<I, E, P, F> Stream for Replay<I, P>
+where
+    I: Iterator<Item = Result<Event, E>>,
+    E: Into<BoxError>,
+    P: FnMut(&GroupId) -> Result<Group, F>,
+    F: Into<BoxError>,
+{
+    type Item = Result<Replayed, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let next = this.next_recorded().transpose();
+        this.ended = !matches!(next, Some(Ok(_)));
+        Poll::Ready(next)
+    }
+}
+
+/// A step that was made again from a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retrained {
+    /// Which step.
+    pub step: TrainingStep,
+    /// Digest of the weights after it.
+    pub weights: Digest,
+    /// The digest that the log has; nothing where the run ended before it recorded the step.
+    pub recorded: Option<Digest>,
+}
+
+impl Retrained {
+    /// Whether the weights are those that the log has, as far as it has them.
+    pub fn is_equal(&self) -> bool {
+        self.recorded.is_none_or(|recorded| recorded == self.weights)
+    }
+}
+
+struct Retraining<S, L> {
+    replayed: S,
+    learner: L,
+    /// The step made last, until the log says what it came to.
+    made: Option<Retrained>,
+}
+
+/// Trains `learner`, in the state in which the run began, again on the batches of a [`replay`]: one item a step, with the
+/// digest that the log has. On the same device and build every item is equal; the first that is not names the step from
+/// which the weights are others.
+///
+/// # Back-pressure
+/// A step is made when the stream is polled for it.
+///
+/// # Cancel safety
+/// Dropping it loses nothing but the learner.
+///
+/// # Errors
+/// Those of the replay and of the learner. It then ends.
+///
+/// # Panics
+/// Outside a tokio runtime: steps block, and are made on a thread where that is allowed.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use anabranch_core::{Dataset, Fields, Journal, MemoryJournal, Past, Run};
+/// use anabranch_engine::{HashChain, Sim};
+/// use anabranch_stream::{InFlight, RolloutExt, Samples, replay, retrain, tokio_timer};
+/// use futures::TryStreamExt;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), anabranch_core::Error> {
+/// let journal = Arc::new(MemoryJournal::new());
+/// let run = Run::new("run", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+/// let engine = Sim::fixed(2, std::time::Duration::ZERO);
+/// let dataset = Dataset::new("d", (0..8).map(|row| (vec![row], Fields::new())).collect()).expect("eight rows");
+/// let groups = run.prompts(dataset).generate(&engine, InFlight::groups(2), Samples(2)).log(&run);
+/// let steps = groups.batch(2).train(run.restore(HashChain::new(3))?).publish_every(1, &engine);
+/// steps.try_collect::<Vec<_>>().await?;
+///
+/// let events = journal.events().into_iter().map(Ok::<_, anabranch_core::BoxError>);
+/// let again = retrain(replay(events, |id| journal.payload(id)), HashChain::new(3));
+/// let again: Vec<_> = again.try_collect().await?;
+/// assert_eq!(again.len(), 4);
+/// assert!(again.iter().all(|step| step.is_equal() && step.recorded.is_some()));
+/// # Ok(())
+/// # }
+/// ```
+pub fn retrain<S, L>(replayed: S, learner: L) -> impl Stream<Item = Result<Retrained, Error>>
+where
+    S: Stream<Item = Result<Replayed, Error>> + Unpin,
+    L: Learner,
+{
+    let begun = Retraining { replayed, learner, made: None };
+    futures::stream::try_unfold(begun, |mut retraining| async move {
+        loop {
+            match retraining.replayed.try_next().await? {
+                Some(Replayed::Batch(batch)) => {
+                    let step = batch.step;
+                    let mut learner = retraining.learner;
+                    let work = tokio::task::spawn_blocking(move || {
+                        let report = learner.step(&batch);
+                        (learner, report)
+                    });
+                    let (learner, report) =
+                        work.await.map_err(|error| Error::Task(format!("the learner's step: {error}")))?;
+                    retraining.learner = learner;
+                    let made = Retrained { step, weights: report?.weights, recorded: None };
+                    if let Some(before) = retraining.made.replace(made) {
+                        return Ok(Some((before, retraining)));
+                    }
+                }
+                Some(Replayed::Stepped { step, weights }) => {
+                    if let Some(mut made) = retraining.made.take_if(|made| made.step == step) {
+                        made.recorded = Some(weights);
+                        return Ok(Some((made, retraining)));
+                    }
+                }
+                Some(Replayed::Excluded { .. }) => {}
+                None => return Ok(retraining.made.take().map(|made| (made, retraining))),
+            }
+        }
+    })
+}

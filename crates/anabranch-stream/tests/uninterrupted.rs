@@ -1,0 +1,197 @@
+//! G8: an interrupted run equals the uninterrupted one, bit for bit. Its scope: groups admitted in the order of
+//! submission, publications drained at fixed counts of leases, a checkpoint at each, engine and learner deterministic.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anabranch_core::{
+    Ack, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, InFlightMode, Journal, JournalError, Run,
+    SampleTimes, SpanVersion, TrainingStep, Version,
+};
+use anabranch_engine::{HashChain, Sim};
+use anabranch_stream::{InFlight, RolloutExt, Samples, Step, tokio_timer};
+use futures::{Stream, TryStreamExt};
+use tokio::sync::Notify;
+
+use common::past::DirJournal;
+use common::{dataset, ms};
+
+mod common;
+
+const BATCH: usize = 3;
+
+/// A journal that is killed: after so many events nothing is recorded, nobody gets an answer, no checkpoint is made.
+struct Cut {
+    inner: Arc<DirJournal>,
+    left: AtomicU64,
+    /// Whether a checkpoint that comes right after the last of them is still made.
+    saves: bool,
+    dead: AtomicBool,
+    killed: Notify,
+}
+
+impl Cut {
+    fn new(inner: &Arc<DirJournal>, events: u64, saves: bool) -> Arc<Self> {
+        let (left, dead) = (AtomicU64::new(events), AtomicBool::new(false));
+        Arc::new(Self { inner: inner.clone(), left, saves, dead, killed: Notify::new() })
+    }
+
+    fn die(&self) {
+        self.left.store(0, Ordering::SeqCst);
+        self.dead.store(true, Ordering::SeqCst);
+        self.killed.notify_one();
+    }
+
+    fn open(self: &Arc<Self>) -> Run {
+        Run::new("test", self.clone(), self.inner.past(), tokio_timer(), [].into(), false)
+    }
+}
+
+impl Journal for Cut {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+        let count = events.len() as u64;
+        if let Some(left) = self.left.load(Ordering::SeqCst).checked_sub(count) {
+            self.left.store(left, Ordering::SeqCst);
+            return self.inner.append(events, payloads);
+        }
+        self.die();
+        Ack::new(std::future::pending())
+    }
+
+    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        self.inner.payload(id)
+    }
+
+    fn checkpoint(
+        &self,
+        cursor: &Cursor,
+        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
+    ) -> Result<Option<String>, JournalError> {
+        if self.dead.load(Ordering::SeqCst) || (self.left.load(Ordering::SeqCst) == 0 && !self.saves) {
+            self.die();
+            return Err(JournalError::new("killed"));
+        }
+        self.inner.checkpoint(cursor, write)
+    }
+}
+
+/// A pipeline within the scope: without a buffer every publication comes after exactly the leases of the batches before it.
+#[derive(Copy, Clone, Debug)]
+enum Scope {
+    /// One group in flight, whatever it takes; some are filtered.
+    One,
+    /// A batch of groups in flight that all take as long.
+    EqualTimes,
+}
+
+impl Scope {
+    fn engine(self) -> Sim {
+        match self {
+            Self::One => Sim::random(5, 1..=6, 1..=9).install_time(ms(3)),
+            Self::EqualTimes => Sim::fixed(4, ms(5)).install_time(ms(3)),
+        }
+    }
+
+    fn pipeline(self, run: &Run, engine: &Sim) -> impl Stream<Item = Result<Step, Error>> + Unpin + use<> {
+        let (in_flight, every) = match self {
+            Self::One => (1, 5),
+            Self::EqualTimes => (BATCH, u64::MAX),
+        };
+        run.prompts(dataset(24))
+            .shuffle(5)
+            .generate(engine, InFlight::groups(in_flight), Samples(2))
+            .score(|response| response.response().len() as u32)
+            .admit("some", move |group| group.id.prompt.row % every != 3)
+            .log(run)
+            .batch(BATCH)
+            .train(run.restore(HashChain::new(1)).unwrap())
+            .checkpoint_every(1)
+            .publish_every(1, engine)
+            .in_flight(InFlightMode::Drain)
+    }
+}
+
+/// Everything about a run that an interruption must not change: each batch with all its groups' data, the training step
+/// of the weights that wrote each span in place of the version's number (one that was begun and never installed is used
+/// up), and the weights after each step. Times are those of the session that a group was made in.
+fn outcome(journal: &DirJournal) -> Vec<(Vec<String>, Digest)> {
+    let events = journal.memory.events();
+    let (mut steps_of, mut batches, mut weights) = (BTreeMap::<Version, TrainingStep>::new(), Vec::new(), Vec::new());
+    for event in &events {
+        match &event.kind {
+            EventKind::Published { version, step, .. } => drop(steps_of.insert(*version, *step)),
+            EventKind::Stepped { weights: after, .. } => weights.push(*after),
+            EventKind::BatchTaken { groups, .. } => {
+                let data = |id: &GroupId| {
+                    let mut group = journal.memory.payload(id).unwrap();
+                    for sample in &mut group.samples {
+                        sample.times = SampleTimes::default();
+                        for span in &mut sample.spans {
+                            let SpanVersion::Exact(version) = span.version else { panic!("{:?}", span.version) };
+                            span.version = SpanVersion::Exact(Version(steps_of[&version].0));
+                        }
+                    }
+                    format!("{:?} {:?} {:?}", group.id, group.prompt, group.samples)
+                };
+                batches.push(groups.iter().map(|taken| data(&taken.id)).collect::<Vec<_>>());
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(batches.len(), weights.len(), "each batch is stepped once");
+    batches.into_iter().zip(weights).collect()
+}
+
+/// The run, killed after each of these numbers of events (counted by session), then let go on to its end.
+async fn interrupted(scope: Scope, kills: &[u64], saves: bool) -> Vec<(Vec<String>, Digest)> {
+    let journal = DirJournal::new();
+    for &events in kills {
+        let cut = Cut::new(&journal, events, saves);
+        let (run, engine) = (cut.open(), scope.engine());
+        let mut steps = scope.pipeline(&run, &engine);
+        let end = async { while let Ok(Some(_)) = steps.try_next().await {} };
+        tokio::select! {
+            biased;
+            () = cut.killed.notified() => {}
+            () = end => {}
+        }
+    }
+    let (run, engine) = (journal.open(), scope.engine());
+    let steps: Vec<Step> = scope.pipeline(&run, &engine).try_collect().await.unwrap();
+    assert!(steps.iter().all(|step| step.equal != Some(false)));
+    let report = anabranch_replay::verify(&journal.memory.events());
+    assert!(report.is_clean(), "{report}");
+    anabranch_replay::recompute(&journal.memory.events()).unwrap();
+    outcome(&journal)
+}
+
+async fn killed_at_each_event(scope: Scope) {
+    let whole = interrupted(scope, &[], true).await;
+    assert!(whole.len() > 5, "{} batches", whole.len());
+    let journal = DirJournal::new();
+    let (run, engine) = (journal.open(), scope.engine());
+    scope.pipeline(&run, &engine).try_collect::<Vec<_>>().await.unwrap();
+    let events = journal.memory.events().len() as u64;
+    for (kill, saves) in (1..events).flat_map(|kill| [(kill, true), (kill, false)]) {
+        let again = interrupted(scope, &[kill], saves).await;
+        let same = whole.iter().zip(&again).position(|(whole, again)| whole != again);
+        assert_eq!(same, None, "killed after {kill} events: {:#?}", same.map(|at| (&whole[at], &again[at])));
+        assert_eq!(whole.len(), again.len(), "killed after {kill} events");
+    }
+    for kill in (3..events / 2).step_by(7) {
+        let again = interrupted(scope, &[kill, 5 + kill % 11, 3 + kill % 5], kill % 2 == 0).await;
+        assert!(whole == again, "killed three times, first after {kill} events");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_group_in_flight_killed_at_each_event_gives_the_same_run() {
+    killed_at_each_event(Scope::One).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_times_killed_at_each_event_give_the_same_run() {
+    killed_at_each_event(Scope::EqualTimes).await;
+}

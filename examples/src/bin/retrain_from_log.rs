@@ -1,0 +1,73 @@
+//! Trains a learner again from the log of an `async_grpo` run alone: no engine, no dataset, no reward function. On the same
+//! device and build the weights are the same after every step; if not, the first step that differs is named.
+
+#[path = "async_grpo/optimizer.rs"]
+mod optimizer;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anabranch::parquet::SegmentReader;
+use anabranch::policy::{Device, DeviceChoice, Policy};
+use anabranch::prelude::*;
+use anabranch::replay::recompute;
+use anabranch::{BoxError, Group, GroupId, ReadLog, retrain};
+use anyhow::{Context, Result};
+use clap::Parser;
+
+/// Train again from the log of an async_grpo run, and compare the weights after every step.
+#[derive(Debug, Parser)]
+#[command(name = "retrain_from_log")]
+struct Arguments {
+    /// Directory of the run
+    #[arg(long, default_value = "runs/demo")]
+    run_dir: PathBuf,
+    /// Where to compute; the weights are the same to the bit only where the run was made
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    match again(&Arguments::parse()).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn again(arguments: &Arguments) -> Result<ExitCode> {
+    let choice: DeviceChoice = arguments.device.parse().context("--device")?;
+    let device = Device::open(choice).context("--device")?;
+    let log = ReadLog::open(&arguments.run_dir).context("--run-dir")?;
+    let schedule = recompute(&log.events().collect::<Result<Vec<_>, _>>()?)?;
+    println!("the schedule, computed again from the log, is the recorded one: {} batches", schedule.batches);
+
+    // Checkpoint 0 is where the run began; it is always kept.
+    let past = log.past()?;
+    let begun = past.checkpoints.iter().find(|checkpoint| checkpoint.cursor.step.0 == 0);
+    let begun = begun.context("the run has no checkpoint of step 0")?;
+    let mut learner = Policy::read(&begun.path, &device)?.learner(optimizer::adamw())?;
+    learner.load(&begun.path)?;
+
+    let sealed = SegmentReader::open(arguments.run_dir.join("parquet")).ok();
+    let payload = |id: &GroupId| -> Result<Group, BoxError> {
+        match (log.payload(id), &sealed) {
+            (Err(error), Some(sealed)) => sealed.payload(id)?.ok_or_else(|| BoxError::from(error)),
+            (payload, _) => Ok(payload?),
+        }
+    };
+    let mut steps = std::pin::pin!(retrain(anabranch::replay(log.events(), payload), learner));
+    let mut count = 0;
+    while let Some(step) = steps.try_next().await? {
+        if let Some(recorded) = step.recorded.filter(|_| !step.is_equal()) {
+            println!("step {} is the first that differs: weights {}, recorded {recorded}", step.step, step.weights);
+            return Ok(ExitCode::FAILURE);
+        }
+        count += 1;
+    }
+    println!("{count} steps made again from the log, the weights equal after every one");
+    Ok(ExitCode::SUCCESS)
+}
