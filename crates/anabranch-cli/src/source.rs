@@ -87,6 +87,14 @@ impl Source {
         }
     }
 
+    /// The events from `first` on, in order.
+    pub(crate) fn events_from(&self, first: Seq) -> Box<dyn Iterator<Item = anyhow::Result<Event>> + '_> {
+        match self {
+            Self::Log(log) => Box::new(log.events_from(first).map(|event| Ok(event?))),
+            Self::Segments { reader, .. } => Box::new(reader.events_from(first).map(|event| Ok(event?))),
+        }
+    }
+
     /// The payload of a completed group.
     pub(crate) fn payload(&self, id: &GroupId) -> anyhow::Result<Group> {
         match self {

@@ -3,89 +3,15 @@
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
 mod scripted;
 
-use std::collections::BTreeMap;
+mod runs;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
-use anabranch_core::{Draft, Event, EventKind, GroupId, Run, Seq};
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch_core::{Draft, EventKind, GroupId, Seq};
+use anabranch_log::ReadLog;
 use anabranch_parquet::{SegmentReader, Segments};
-use scripted::{HandClock, Script};
-use serde_json::Value;
-
-fn open(run: &Path) -> (RunLog, HandClock) {
-    let clock = HandClock::default();
-    let log = RunLog::options().timer(clock.timer()).open(run, Durability::Process).unwrap();
-    (log, clock)
-}
-
-/// Plays a run into `run` and leaves it open, killed (dropped without being closed) or closed, as `end` does.
-fn record(run: &Path, turns: usize, end: impl FnOnce(Script, &RunLog)) {
-    let (log, clock) = open(run);
-    let mut script = Script::new(Run::clone(&log), clock);
-    script.publish();
-    script.play(turns);
-    log.sync().unwrap();
-    end(script, &log);
-}
-
-fn killed(run: &Path) {
-    record(run, 20, |_, _| {});
-}
-
-fn anabranch(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments.iter().map(AsRef::as_ref)).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Standard output of a command that must end with `status`.
-fn answer(status: i32, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
-    let output = anabranch(arguments);
-    assert_eq!(output.status.code(), Some(status), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// Standard error of a command that must fail.
-fn complaint(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
-    let output = anabranch(arguments);
-    assert_eq!(output.status.code(), Some(2), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
-    text(&output.stderr)
-}
-
-fn json(status: i32, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Value {
-    serde_json::from_str(&answer(status, arguments)).unwrap()
-}
-
-fn events(run: &Path) -> Vec<Event> {
-    ReadLog::open(run).unwrap().events().map(Result::unwrap).collect()
-}
-
-/// The first group of the first batch.
-fn consumed(run: &Path) -> GroupId {
-    let first = |event: &Event| match &event.kind {
-        EventKind::BatchTaken { groups, .. } => Some(groups[0].id.clone()),
-        _ => None,
-    };
-    events(run).iter().find_map(first).unwrap()
-}
-
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(self::files(&path));
-        } else {
-            files.insert(path.clone(), fs::read(&path).unwrap());
-        }
-    }
-    files
-}
+use runs::{answer, complaint, consumed, events, files, json, killed, record};
 
 #[test]
 fn a_killed_run_is_audited_without_changing_a_byte() {
@@ -235,7 +161,7 @@ fn beside_a_live_writer_the_sealed_segments_answer() {
 #[test]
 fn wrong_paths_say_what_to_name_instead() {
     let nothing = tempfile::tempdir().unwrap();
-    for command in ["audit", "verify", "export"] {
+    for command in ["audit", "steps", "verify", "export"] {
         let error = complaint(&[&command, &nothing.path()]);
         assert!(error.contains("is neither a run nor a Parquet folder") && error.contains("HEAD and log/"), "{error}");
         let error = complaint(&[&command, &nothing.path().join("missing")]);
