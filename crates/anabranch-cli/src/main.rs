@@ -22,6 +22,7 @@ mod tokens;
 mod trace;
 mod units;
 mod utc;
+mod values;
 mod verify;
 mod what_if;
 

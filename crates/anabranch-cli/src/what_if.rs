@@ -1,14 +1,13 @@
 //! `anabranch what-if`: what a run would have come to under other settings.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use anabranch_replay::{Order, Outcome, Recorder, Recording, Settings, WhatIfError};
+use anabranch_replay::{Audit, Auditor, Order, Outcome, Recorder, Recording, Settings, WhatIfError};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -19,9 +18,7 @@ use crate::output::{Output, outside};
 use crate::source::{Origin, Source};
 use crate::table::{Flush, Table};
 use crate::units::{count, number, or_dash, percent, seconds};
-
-/// The most combinations that are answered at once.
-const MOST: usize = 10_000;
+use crate::values::{MOST, Values, numbers, optional, unused, words};
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArguments {
@@ -54,54 +51,6 @@ pub(crate) struct WhatIfArguments {
     /// What the heat map shows.
     #[arg(long, default_value = "wasted", requires = "svg")]
     measure: Measure,
-}
-
-/// The values of a setting, in the order in which they were given.
-#[derive(Clone, Debug, PartialEq)]
-struct Values<T>(Vec<T>);
-
-fn list<T>(text: &str, item: impl Fn(&str) -> Result<Vec<T>, String>) -> Result<Values<T>, String> {
-    let items: Result<Vec<Vec<T>>, String> = text.split(',').map(|part| item(part.trim())).collect();
-    let items: Vec<T> = items?.into_iter().flatten().collect();
-    if items.len() > MOST { Err(format!("{} values are too many", items.len())) } else { Ok(Values(items)) }
-}
-
-/// A whole number, or a range of them with both ends.
-fn range(text: &str) -> Result<Vec<u64>, String> {
-    let parse = |text: &str| {
-        let wrong = |_| format!("`{text}` is no whole number; give one, a list `16,32,64` or a range `0..4`");
-        text.parse::<u64>().map_err(wrong)
-    };
-    let Some((first, last)) = text.split_once("..") else { return Ok(vec![parse(text)?]) };
-    let (first, last) = (parse(first)?, parse(last.trim_start_matches('='))?);
-    match last.checked_sub(first) {
-        None => Err(format!("the range {text} is empty: its first number is above its last")),
-        Some(more) if more >= MOST as u64 => Err(format!("the range {text} is too long")),
-        Some(_) => Ok((first..=last).collect()),
-    }
-}
-
-fn numbers(text: &str) -> Result<Values<u64>, String> {
-    list(text, range)
-}
-
-fn optional(text: &str) -> Result<Values<Option<u64>>, String> {
-    list(text, |part| if part == "none" { Ok(vec![None]) } else { Ok(range(part)?.into_iter().map(Some).collect()) })
-}
-
-fn words(text: &str) -> Result<Values<String>, String> {
-    list(text, |part| Ok(vec![part.to_owned()]))
-}
-
-fn unused(text: &str) -> Result<Values<Option<u32>>, String> {
-    list(text, |part| {
-        let leases = part.strip_prefix("retry:").map(u32::from_str);
-        match (part, leases) {
-            ("drop", _) => Ok(vec![None]),
-            (_, Some(Ok(leases))) => Ok(vec![Some(leases)]),
-            _ => Err(format!("`{part}` is no rule: give `drop`, or `retry:3` for three leases of a prompt")),
-        }
-    })
 }
 
 /// What a heat map shows.
@@ -220,9 +169,50 @@ struct Point {
     outcome: Outcome,
 }
 
+/// What the log came to, beside what its own settings come to when they are simulated.
+#[derive(Serialize)]
+struct Reproduced {
+    /// The log's, then the simulated.
+    steps: [u64; 2],
+    consumed: [u64; 2],
+    excluded: [u64; 2],
+}
+
+impl Reproduced {
+    fn new(audit: &Audit, simulated: &Outcome) -> Self {
+        Self {
+            steps: [audit.learner.steps, simulated.steps],
+            consumed: [audit.groups.consumed, simulated.consumed.groups],
+            excluded: [audit.groups.all_excluded(), simulated.wasted_total().groups],
+        }
+    }
+}
+
+impl fmt::Display for Reproduced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("steps", self.steps), ("groups trained on", self.consumed), ("wasted", self.excluded)];
+        let other: Vec<String> = parts
+            .iter()
+            .filter(|(_, [log, simulated])| log != simulated)
+            .map(|(what, [log, simulated])| format!("{} {what} instead of {}", count(*simulated), count(*log)))
+            .collect();
+        if other.is_empty() {
+            write!(f, "simulated   with its own settings the log comes to what it did")
+        } else {
+            // Which of two things at one moment came first is not always in the log.
+            let other = other.join(", ");
+            write!(
+                f,
+                "simulated   with its own settings the log comes to {other}:\n            compare rows with each other"
+            )
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Answer {
     source: Origin,
+    reproduced: Reproduced,
     /// The recorded settings, simulated.
     recorded: Outcome,
     /// The names of the settings varied.
@@ -334,8 +324,11 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
         outside(&arguments.run.path, file)?;
     }
     let source = Source::open(&arguments.run)?;
-    let mut recorder = Recorder::new();
-    let origin = source.read(|event| recorder.push(event))?;
+    let (mut recorder, mut auditor) = (Recorder::new(), Auditor::new());
+    let origin = source.read(|event| {
+        recorder.push(event);
+        auditor.push(event);
+    })?;
     let recording = recorder.finish()?;
     let recorded = recording.settings().clone();
     let at = |point: &Vec<usize>| {
@@ -349,9 +342,12 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
     let labels = |point: Vec<usize>| axes.iter().zip(point).map(|(axis, value)| axis.labels[value].clone()).collect();
     let points = combinations.into_iter().zip(outcomes);
     let points = points.map(|(point, outcome)| Point { values: labels(point), outcome }).collect();
-    let answer = Answer { source: origin, recorded, varied: axes.iter().map(|axis| axis.name).collect(), points };
-    let mut text =
-        format!("{}\nself-check  the log's own schedule adds up\n\n{}\n{NOTES}\n", answer.source, table(&answer));
+    let reproduced = Reproduced::new(&auditor.finish(), &recorded);
+    let answer =
+        Answer { source: origin, reproduced, recorded, varied: axes.iter().map(|axis| axis.name).collect(), points };
+    let mut text = answer.source.to_string();
+    writeln!(text, "\nself-check  the log's own schedule adds up")?;
+    writeln!(text, "{}\n\n{}\n{NOTES}", answer.reproduced, table(&answer))?;
     if let Some(file) = &arguments.svg {
         let map = heat_map(arguments, &axes, &answer.points)?;
         std::fs::write(file, map.to_string()).with_context(|| format!("writing {}", file.display()))?;
@@ -364,20 +360,6 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_and_ranges_are_read() {
-        assert_eq!(numbers("0..4"), Ok(Values(vec![0, 1, 2, 3, 4])));
-        assert_eq!(numbers("16,32..=33, 64"), Ok(Values(vec![16, 32, 33, 64])));
-        assert_eq!(optional("none,1"), Ok(Values(vec![None, Some(1)])));
-        assert_eq!(unused("drop,retry:3"), Ok(Values(vec![None, Some(3)])));
-        let wrong = [numbers("4..0"), numbers("a"), numbers("1,"), numbers("0..99999999999")];
-        let told = ["its first number is above its last", "`a` is no whole number", "`` is no", "too long"];
-        for (wrong, told) in wrong.into_iter().zip(told) {
-            assert!(wrong.clone().unwrap_err().contains(told), "{wrong:?}");
-        }
-        assert!(unused("retry").unwrap_err().contains("retry:3"));
-    }
 
     #[test]
     fn every_combination_is_asked_once() {

@@ -25,9 +25,12 @@ fn nanos(event: &Value, field: &str) -> u64 {
     (event[field].as_f64().unwrap_or_else(|| panic!("{field} of {event}")) * 1e3).round() as u64
 }
 
+/// Bars by lane.
+type Lanes = BTreeMap<(u64, u64), Vec<Bar>>;
+
 /// The bars of each lane and the counter, after a check of everything that a viewer relies on.
-fn check(trace: &Value) -> (BTreeMap<(u64, u64), Vec<Bar>>, Vec<(u64, u64)>) {
-    let mut lanes: BTreeMap<(u64, u64), Vec<Bar>> = BTreeMap::new();
+fn check(trace: &Value) -> (Lanes, Vec<(u64, u64)>) {
+    let mut lanes = Lanes::new();
     let (mut counter, mut named) = (Vec::new(), Vec::new());
     for event in trace["traceEvents"].as_array().unwrap() {
         let lane = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
@@ -80,7 +83,7 @@ const GENERATION: u64 = 2;
 const LEARNER: (u64, u64) = (4, 0);
 const PUBLICATIONS: (u64, u64) = (5, 0);
 
-fn samples(lanes: &BTreeMap<(u64, u64), Vec<Bar>>) -> Vec<&Bar> {
+fn samples(lanes: &Lanes) -> Vec<&Bar> {
     let bars = lanes.iter().filter(|((group, _), _)| *group == GENERATION).flat_map(|(_, bars)| bars);
     bars.filter(|bar| bar.args["sample"].is_number()).collect()
 }

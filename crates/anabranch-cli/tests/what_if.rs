@@ -27,7 +27,9 @@ fn a_grid_is_what_the_library_predicts() {
         &"7",
     ];
     let mut recorder = Recorder::new();
-    events.iter().for_each(|event| recorder.push(event));
+    for event in &events {
+        recorder.push(event);
+    }
     let recording = recorder.finish().unwrap();
     let json = json(0, &[arguments.as_slice(), &[&"--json"]].concat());
     assert_eq!(json["varied"], serde_json::json!(["max-staleness", "capacity", "unused"]));
@@ -57,6 +59,8 @@ fn a_grid_is_what_the_library_predicts() {
     assert_narrow(&text);
     let (check, table) = (text.find("self-check  the log's own schedule adds up"), text.find("max-staleness"));
     assert!(check.unwrap() < table.unwrap(), "{text}");
+    assert!(text.contains("with its own settings the log comes to what it did\n"), "{text}");
+    assert_eq!(json["reproduced"]["consumed"], serde_json::json!([recorded.consumed.groups, recorded.consumed.groups]));
     assert!(text.contains("Unknown: what other weights would have written"), "{text}");
     assert!(files(folder.path()) == before, "a reader changed the run");
 }

@@ -30,16 +30,24 @@ pub fn seal(folder: &Path, limit: u64, change: impl FnOnce(&mut Vec<Event>)) -> 
     events
 }
 
+fn mix(mut state: u64) -> u64 {
+    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
 async fn play(journal: &Arc<MemoryJournal>, limit: u64) {
     let ms = Duration::from_millis;
     let run = &Run::new("test", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+    // Times are drawn from a wide range, so that no two moments fall together.
     let engine = Sim::scripted(move |call| {
-        let drawn = call.request.key.lease % 1_009 * 7 + u64::from(call.request.key.sample) * 3;
-        let end = if drawn % 23 == 5 { End::Abort("script".to_owned()) } else { End::Stop };
-        Reply::timed((0..2 + drawn % 6).map(|token| ms(3 + (drawn + token) % 11)).collect()).ending(end)
+        let drawn = mix(call.request.key.lease ^ mix(u64::from(call.request.key.sample)));
+        let end = if drawn.is_multiple_of(19) { End::Abort("script".to_owned()) } else { End::Stop };
+        let time = |token: u64| ms(1 + mix(drawn ^ mix(token + 1)) % 100_000);
+        Reply::timed((0..=(drawn >> 8) % 6).map(time).collect()).ending(end)
     })
     .chunking(Chunking::Token)
-    .install_time(ms(4));
+    .install_time(ms(17_001));
     let learner = run.restore(HashChain::new(0)).unwrap();
     let rows = (0..80).map(|row| (vec![row, row + 1], Fields::new())).collect();
     run.prompts(Dataset::new("d", rows).unwrap())
@@ -53,7 +61,7 @@ async fn play(journal: &Arc<MemoryJournal>, limit: u64) {
         .fresh(MaxStaleness(limit))
         .batch(4)
         .then(move |batch| async move {
-            sleep(ms(90)).await;
+            sleep(ms(250_003)).await;
             batch
         })
         .train(learner)
