@@ -2,6 +2,9 @@
 
 use std::fmt::{self, Write};
 
+/// Characters of a line that fit on a terminal.
+const TERMINAL: usize = 100;
+
 /// On which side a column is flush.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
@@ -36,12 +39,15 @@ impl fmt::Display for Table {
         let lines = || std::iter::once(&head).chain(&self.rows);
         let width = |column: usize| lines().map(|cells| cells[column].chars().count()).max().unwrap_or_default();
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        // Columns move closer together where they would not fit else.
+        let wide = widths.iter().map(|width| width + 2).sum::<usize>() > TERMINAL + 2;
+        let between = if wide { " " } else { "  " };
         for cells in lines() {
             let mut line = String::new();
             for ((cell, (_, flush)), &width) in cells.iter().zip(&self.columns).zip(&widths) {
                 match flush {
-                    Flush::Left => write!(line, "{cell:<width$}  ")?,
-                    Flush::Right => write!(line, "{cell:>width$}  ")?,
+                    Flush::Left => write!(line, "{cell:<width$}{between}")?,
+                    Flush::Right => write!(line, "{cell:>width$}{between}")?,
                 }
             }
             writeln!(f, "{}", line.trim_end())?;

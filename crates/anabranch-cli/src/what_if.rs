@@ -255,8 +255,7 @@ fn simulate(recording: &Recording, settings: &[Settings], seed: u64) -> Result<V
 }
 
 /// The columns of an outcome, after the settings.
-const COLUMNS: [&str; 10] =
-    ["trained", "wasted", "tokens", "gap", "max", "waited", "stall", "wall time", "bias", "modelled"];
+const COLUMNS: [&str; 10] = ["trained", "wasted", "tokens", "gap", "max", "waited", "stall", "wall", "bias", "drawn"];
 
 fn cells(outcome: &Outcome) -> [String; 10] {
     let wasted_groups = outcome.wasted_total().groups;
@@ -276,10 +275,11 @@ fn cells(outcome: &Outcome) -> [String; 10] {
 
 /// What the columns mean, and what no answer can know.
 const NOTES: &str = "\
-trained, wasted: groups; tokens: of those generated for settled groups, the share wasted; gap: of groups trained on;
-waited: the learner, in all; stall: slot time without generation; bias: tokens of a wasted group over those of a
-trained one; modelled: groups whose durations the run does not tell, drawn from its own.
-Unknown: what other weights would have written, and how an engine whose speed depends on its load would have run.";
+trained, wasted: groups; tokens: the share wasted of those generated for settled groups; gap: of groups
+trained on, mean and max; waited: the learner, in all; stall: slot time without generation; bias: tokens
+of a wasted group over those of a trained one; drawn: groups whose durations the run does not tell.
+Unknown: what other weights would have written, and how an engine whose speed depends on its load would
+have run.";
 
 fn table(answer: &Answer) -> Table {
     let right = |name: &&'static str| (*name, Flush::Right);

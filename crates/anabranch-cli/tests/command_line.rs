@@ -9,9 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use anabranch_core::{Draft, EventKind, GroupId, Seq};
-use anabranch_log::ReadLog;
 use anabranch_parquet::{SegmentReader, Segments};
-use runs::{answer, complaint, consumed, events, files, json, killed, record};
+use runs::{answer, complaint, consumed, events, files, json, killed, read, record};
 
 #[test]
 fn a_killed_run_is_audited_without_changing_a_byte() {
@@ -34,7 +33,7 @@ fn a_group_tells_its_history() {
     let run = tempfile::tempdir().unwrap();
     killed(run.path());
     let id = consumed(run.path());
-    let payload = ReadLog::open(run.path()).unwrap().payload(&id).unwrap();
+    let payload = read(run.path()).payload(&id).unwrap();
     let text = answer(0, &[&"history", &run.path(), &id.to_string()]);
     assert!(text.contains(&format!("group       {id}: consumed by step 1, group 1 of 4")), "{text}");
     let span = payload.samples[1].spans[0];

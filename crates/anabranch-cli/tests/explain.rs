@@ -6,8 +6,7 @@ mod runs;
 mod scripted;
 
 use anabranch_core::{EventKind, Reason, Then};
-use anabranch_log::ReadLog;
-use runs::{answer, assert_narrow, complaint, consumed, events, json, killed, killed_while_training};
+use runs::{answer, assert_narrow, complaint, consumed, events, json, killed, killed_while_training, read};
 
 #[test]
 fn steps_add_up_to_the_audit() {
@@ -103,7 +102,7 @@ fn every_token_has_its_version_and_log_prob() {
     let id = consumed(run.path()).to_string();
     let plain = answer(0, &[&"history", &run.path(), &id, &"--tokens"]);
     assert!(plain.contains("v0, age 0") && !plain.contains('\x1b'), "{plain}");
-    let payload = ReadLog::open(run.path()).unwrap().payload(&id.parse().unwrap()).unwrap();
+    let payload = read(run.path()).payload(&id.parse().unwrap()).unwrap();
     let json = json(0, &[&"history", &run.path(), &id, &"--tokens", &"--json"]);
     let samples = json["tokens"].as_array().unwrap();
     assert_eq!(samples.len(), payload.samples.len());

@@ -9,7 +9,7 @@ use std::path::Path;
 use anabranch_core::Seq;
 use anabranch_log::RunLog;
 use anabranch_parquet::Segments;
-use runs::{anabranch, answer, assert_narrow, complaint, consumed, events, files, json, killed, record, text};
+use runs::{anabranch, answer, assert_narrow, complaint, consumed, events, files, json, killed, record, spawn, text};
 
 /// Seals events up to `until` of the live run in `run`; the database cannot be read beside its writer, but the same script
 /// makes the same run.
@@ -67,12 +67,8 @@ fn tail_follows_until_the_run_ends() {
     let run = tempfile::tempdir().unwrap();
     let mut child = None;
     record(run.path(), 12, |mut script, log| {
-        let spawned = Command::new(env!("CARGO_BIN_EXE_anabranch"))
-            .args(["tail", "--every", "1"])
-            .arg(run.path())
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut spawned = spawned.unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        let mut spawned = spawn(command.args(["tail", "--every", "1"]).arg(run.path()).stdout(Stdio::piped()));
         let mut lines = BufReader::new(spawned.stdout.take().unwrap()).lines();
         // It is there, and waits.
         assert!(lines.next().unwrap().unwrap().contains("nothing is sealed yet"));

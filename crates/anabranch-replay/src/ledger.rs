@@ -1,11 +1,12 @@
 //! Where every lease of a run is: the account that verification, audit and history keep.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anabranch_core::{Digest, Event, EventKind, GroupId, GroupSummary, OldestVersion, Seq, Version};
 use serde::Serialize;
 
 use crate::Violation;
+use crate::ids::ById;
 
 /// Where a group is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -117,7 +118,7 @@ impl Balance {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// Boxed: a map that grows has room for twice what is in it, and this is most of what verification keeps.
-    entries: HashMap<GroupId, Box<Entry>>,
+    entries: ById<Box<Entry>>,
     /// Groups in the buffer, by their `Admitted`.
     pub(crate) queue: BTreeMap<Seq, GroupId>,
     balance: Balance,

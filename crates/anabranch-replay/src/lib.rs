@@ -5,6 +5,7 @@ mod audit_table;
 mod configuration;
 mod departures;
 mod history;
+mod ids;
 mod installed;
 mod ledger;
 mod order;

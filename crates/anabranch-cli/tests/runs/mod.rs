@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 
 use anabranch_core::{Event, EventKind, GroupId, Run};
 use anabranch_log::{Durability, ReadLog, RunLog};
@@ -14,7 +15,18 @@ use serde_json::Value;
 
 use crate::scripted::{HandClock, Script};
 
+/// Held while a process is spawned. Between its fork and its start it has every open file of this process, locks among
+/// them: whoever opens a run then finds it locked by nobody.
+static SPAWNING: Mutex<()> = Mutex::new(());
+
+/// Spawns a process while no test opens a run.
+pub fn spawn(command: &mut Command) -> Child {
+    let _held = SPAWNING.lock();
+    command.spawn().unwrap()
+}
+
 pub fn open(run: &Path) -> (RunLog, HandClock) {
+    let _held = SPAWNING.lock();
     let clock = HandClock::default();
     let log = RunLog::options().timer(clock.timer()).open(run, Durability::Process).unwrap();
     (log, clock)
@@ -45,11 +57,9 @@ pub fn killed_while_training(run: &Path) {
 }
 
 pub fn anabranch(arguments: &[&dyn AsRef<OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_anabranch"))
-        .args(arguments.iter().map(AsRef::as_ref))
-        .env_remove("NO_COLOR")
-        .output()
-        .unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(arguments.iter().map(AsRef::as_ref)).env_remove("NO_COLOR");
+    spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped())).wait_with_output().unwrap()
 }
 
 pub fn text(bytes: &[u8]) -> String {
@@ -75,8 +85,14 @@ pub fn json(status: i32, arguments: &[&dyn AsRef<OsStr>]) -> Value {
     serde_json::from_str(&answer(status, arguments)).unwrap()
 }
 
+/// Opens a run whose writer is gone.
+pub fn read(run: &Path) -> ReadLog {
+    let _held = SPAWNING.lock();
+    ReadLog::open(run).unwrap()
+}
+
 pub fn events(run: &Path) -> Vec<Event> {
-    ReadLog::open(run).unwrap().events().map(Result::unwrap).collect()
+    read(run).events().map(Result::unwrap).collect()
 }
 
 /// The first group of the first batch.
