@@ -275,11 +275,12 @@ fn cells(outcome: &Outcome) -> [String; 10] {
 
 /// What the columns mean, and what no answer can know.
 const NOTES: &str = "\
-trained, wasted: groups; tokens: the share wasted of those generated for settled groups; gap: of groups
-trained on, mean and max; waited: the learner, in all; stall: slot time without generation; bias: tokens
-of a wasted group over those of a trained one; drawn: groups whose durations the run does not tell.
-Unknown: what other weights would have written, and how an engine whose speed depends on its load would
-have run.";
+trained, wasted: groups; tokens: the share wasted of those generated for settled groups; gap: of
+groups trained on, mean and max; waited: the learner, in all; stall: slot time without generation;
+bias: tokens of a wasted group over those of a trained one; drawn: groups whose durations the run
+does not tell.
+Unknown: what other weights would have written, and how an engine whose speed depends on its load
+would have run.";
 
 fn table(answer: &Answer) -> Table {
     let right = |name: &&'static str| (*name, Flush::Right);
