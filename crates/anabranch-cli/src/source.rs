@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use anabranch_core::{Event, Group, GroupId, Seq};
 use anabranch_log::{OpenError, ReadLog};
@@ -11,6 +13,11 @@ use serde::Serialize;
 
 use crate::arguments::RunArguments;
 use crate::utc::utc;
+
+/// Events decoded at a time.
+const BATCH: usize = 1024;
+/// Batches decoded ahead.
+const AHEAD: usize = 8;
 
 /// An opened run.
 #[derive(Debug)]
@@ -90,6 +97,14 @@ impl Source {
         }
     }
 
+    /// The events from `first` on, in order.
+    pub(crate) fn events_from(&self, first: Seq) -> Box<dyn Iterator<Item = anyhow::Result<Event>> + '_> {
+        match self {
+            Self::Log(log) => Box::new(log.events_from(first).map(|event| Ok(event?))),
+            Self::Segments { reader, .. } => Box::new(reader.events_from(first).map(|event| Ok(event?))),
+        }
+    }
+
     /// The payload of a completed group.
     pub(crate) fn payload(&self, id: &GroupId) -> anyhow::Result<Group> {
         match self {
@@ -110,14 +125,29 @@ impl Source {
         Origin { from, path: path.to_owned(), live, through, through_wall_ms, lost }
     }
 
-    /// Reads all events into `push`, and says what was read.
+    /// Reads all events into `push`, and says what was read. Another thread decodes ahead, which is half of the work.
     pub(crate) fn read(&self, mut push: impl FnMut(&Event)) -> anyhow::Result<Origin> {
-        let mut last = None;
-        for event in self.events() {
-            let event = event?;
-            push(&event);
-            last = Some((event.seq, event.wall_ms));
-        }
+        let last = thread::scope(|scope| {
+            let (send, receive) = sync_channel(AHEAD);
+            scope.spawn(move || {
+                let mut events = self.events();
+                let mut ended = false;
+                while !ended {
+                    let batch: anyhow::Result<Vec<Event>> = events.by_ref().take(BATCH).collect();
+                    ended = batch.as_ref().map_or(true, |batch| batch.len() < BATCH);
+                    // Whoever reads has gone where that fails.
+                    ended |= send.send(batch).is_err();
+                }
+            });
+            let mut last = None;
+            for batch in receive {
+                for event in batch? {
+                    push(&event);
+                    last = Some((event.seq, event.wall_ms));
+                }
+            }
+            anyhow::Ok(last)
+        })?;
         Ok(self.origin(last))
     }
 }

@@ -3,101 +3,14 @@
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
 mod scripted;
 
-use std::collections::BTreeMap;
+mod runs;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
+use std::path::Path;
 
-use anabranch_core::{Cursor, Draft, Event, EventKind, GroupId, Run, Seq, TrainingStep};
-use anabranch_log::{Durability, ReadLog, RunLog, Sealer, Segment};
-use anabranch_parquet::{SealedPayloads, SegmentReader, Segments};
-use scripted::{HandClock, Script};
-use serde_json::Value;
-
-/// Held while a process is started: until it runs its own program it has every file of this one open, and with them the
-/// locks of other tests' runs.
-static STARTING: Mutex<()> = Mutex::new(());
-
-fn open(run: &Path) -> (RunLog, HandClock) {
-    let clock = HandClock::default();
-    let log = RunLog::options().timer(clock.timer()).open(run, Durability::Process).unwrap();
-    (log, clock)
-}
-
-/// Plays a run into `run` and leaves it open, killed (dropped without being closed) or closed, as `end` does.
-fn record(run: &Path, turns: usize, end: impl FnOnce(Script, &RunLog)) {
-    let (log, clock) = open(run);
-    let mut script = Script::new(Run::clone(&log), clock);
-    script.publish();
-    script.play(turns);
-    log.sync().unwrap();
-    end(script, &log);
-    let _none = STARTING.lock();
-    drop(log);
-}
-
-fn killed(run: &Path) {
-    record(run, 20, |_, _| {});
-}
-
-fn anabranch(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-    command.args(arguments.iter().map(AsRef::as_ref)).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let starting = STARTING.lock();
-    let child = command.spawn().unwrap();
-    drop(starting);
-    child.wait_with_output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Standard output of a command that must end with `status`.
-fn answer(status: i32, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
-    let output = anabranch(arguments);
-    assert_eq!(output.status.code(), Some(status), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// Standard error of a command that must fail.
-fn complaint(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
-    let output = anabranch(arguments);
-    assert_eq!(output.status.code(), Some(2), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
-    text(&output.stderr)
-}
-
-fn json(status: i32, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Value {
-    serde_json::from_str(&answer(status, arguments)).unwrap()
-}
-
-fn events(run: &Path) -> Vec<Event> {
-    ReadLog::open(run).unwrap().events().map(Result::unwrap).collect()
-}
-
-/// The first group of the first batch.
-fn consumed(run: &Path) -> GroupId {
-    let first = |event: &Event| match &event.kind {
-        EventKind::BatchTaken { groups, .. } => Some(groups[0].id.clone()),
-        _ => None,
-    };
-    events(run).iter().find_map(first).unwrap()
-}
-
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(self::files(&path));
-        } else {
-            files.insert(path.clone(), fs::read(&path).unwrap());
-        }
-    }
-    files
-}
+use anabranch_core::{Draft, EventKind, GroupId, Seq};
+use anabranch_parquet::{SegmentReader, Segments};
+use runs::{answer, complaint, consumed, events, files, json, killed, read, record};
 
 #[test]
 fn a_killed_run_is_audited_without_changing_a_byte() {
@@ -120,7 +33,7 @@ fn a_group_tells_its_history() {
     let run = tempfile::tempdir().unwrap();
     killed(run.path());
     let id = consumed(run.path());
-    let payload = ReadLog::open(run.path()).unwrap().payload(&id).unwrap();
+    let payload = read(run.path()).payload(&id).unwrap();
     let text = answer(0, &[&"history", &run.path(), &id.to_string()]);
     assert!(text.contains(&format!("group       {id}: consumed by step 1, group 1 of 4")), "{text}");
     let span = payload.samples[1].spans[0];
@@ -205,67 +118,6 @@ fn export_seals_what_is_left_and_parquet_alone_answers_the_same() {
     assert!(error.contains("segments of another run"), "{error}");
 }
 
-/// A run whose log has dropped all payloads but those of groups that nothing settled, and these ids of consumed groups.
-fn dropped(run: &Path) -> Vec<GroupId> {
-    let clock = HandClock::default();
-    let sealer = |run: &Path| {
-        let mut segments = Segments::open(run.join("parquet"))?;
-        let payloads = SealedPayloads::of(segments.folder());
-        let sealer = Sealer::new(segments.sealed_through(), move |segment: &Segment| {
-            let mut groups = segment.groups.iter().cloned();
-            segments.seal(&segment.events, |_| groups.next().ok_or_else(|| "no payload".into()))?;
-            Ok(())
-        });
-        Ok(sealer.reading(move |id| Ok(payloads.read(id)?)))
-    };
-    let log = RunLog::options().timer(clock.timer()).sealer(sealer).open(run, Durability::Process).unwrap();
-    let mut script = Script::new(Run::clone(&log), clock);
-    script.publish();
-    script.play(20);
-    let cursor = Cursor { step: TrainingStep(1), taken: Some(script.run.finish().last_seq()), ..Cursor::default() };
-    log.journal().checkpoint(&cursor, &mut |_| Ok(())).unwrap();
-    log.close().unwrap();
-    let taken = |event: Event| match event.kind {
-        EventKind::BatchTaken { groups, .. } => groups.into_iter().map(|group| group.id).collect(),
-        _ => Vec::new(),
-    };
-    events(run).into_iter().flat_map(taken).collect()
-}
-
-#[test]
-fn payloads_that_lie_in_the_segments_alone_are_found_there() {
-    let (run, twin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let consumed = dropped(run.path());
-    killed(twin.path());
-    let (log, whole) = (ReadLog::open(run.path()).unwrap(), ReadLog::open(twin.path()).unwrap());
-    let counts = log.check().unwrap();
-    assert!(counts.dropped >= consumed.len() as u64, "{counts:?}");
-    let error = log.payload(&consumed[0]).unwrap_err().to_string();
-    assert!(error.contains("parquet/"), "{error}");
-    let payloads = SealedPayloads::of(run.path().join("parquet"));
-    for id in &consumed {
-        // The same script makes the same run, which kept them.
-        assert_eq!(payloads.read(id).unwrap(), Some(whole.payload(id).unwrap()));
-    }
-    drop((log, whole));
-
-    let id = consumed[0].to_string();
-    let spans = |run: &Path| json(0, &[&"history", &run, &id, &"--json"])["spans"].clone();
-    assert_eq!(spans(run.path()), spans(twin.path()));
-    let text = answer(0, &[&"verify", &run.path()]);
-    assert!(text.contains(&format!("; {} more lie in the segments alone", counts.dropped)), "{text}");
-    let copy = twin.path().join("copy");
-    answer(0, &[&"export", &run.path(), &"--to", &copy]);
-    let text = answer(0, &[&"verify", &copy]);
-    assert!(text.contains(&format!("{} sealed payloads", counts.completed)), "{text}");
-
-    fs::rename(run.path().join("parquet"), run.path().join("lost")).unwrap();
-    let text = answer(1, &[&"verify", &run.path()]);
-    assert!(text.contains("the log has dropped payloads") && text.contains("put back the segments"), "{text}");
-    let error = complaint(&[&"history", &run.path(), &id]);
-    assert!(error.contains("parquet/"), "{error}");
-}
-
 #[test]
 fn damaged_segments_are_named_by_verify() {
     let run = tempfile::tempdir().unwrap();
@@ -279,43 +131,6 @@ fn damaged_segments_are_named_by_verify() {
     fs::write(&file, bytes).unwrap();
     let text = answer(1, &[&"verify", &run.path()]);
     assert!(text.contains(&format!("{}: its crc", file.display())), "{text}");
-}
-
-#[test]
-fn a_damaged_run_is_salvaged_and_what_is_missing_is_named() {
-    let run = tempfile::tempdir().unwrap();
-    killed(run.path());
-    let whole = events(run.path());
-    let new = tempfile::tempdir().unwrap();
-    let text = answer(0, &[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
-    assert!(text.contains(&format!("log         {} events", whole.len())) && text.contains("can be opened"), "{text}");
-    let error = complaint(&[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
-    assert!(error.contains("exists already"), "{error}");
-
-    // Cut the write-ahead log; what HEAD knew of is missing, and named.
-    let log = fs::read_dir(run.path().join("log")).unwrap().map(|entry| entry.unwrap().path());
-    let wal = log
-        .filter(|path| path.extension().is_some_and(|end| end == "log"))
-        .max_by_key(|path| path.metadata().unwrap().len());
-    let wal = fs::OpenOptions::new().write(true).open(wal.unwrap()).unwrap();
-    wal.set_len(wal.metadata().unwrap().len() / 2).unwrap();
-    let before = files(run.path());
-    complaint(&[&"audit", &run.path()]);
-    let to = new.path().join("cut");
-    let text = answer(1, &[&"salvage", &run.path(), &"--to", &to]);
-    let kept = events(&to);
-    assert_eq!(kept[..], whole[..kept.len()]);
-    let (first, last) = (Seq(kept.len() as u64), Seq(whole.len() as u64 - 1));
-    assert!(text.contains(&format!("missing     events {first} to {last}")), "{text}");
-    answer(0, &[&"verify", &to]);
-    // With its segments sealed before, nothing is missing.
-    let to = new.path().join("sealed");
-    answer(0, &[&"export", &new.path().join("whole"), &"--to", &run.path().join("parquet")]);
-    let json = json(0, &[&"salvage", &run.path(), &"--to", &to, &"--json"]);
-    assert_eq!((json["whole"].as_bool(), json["events"].as_u64()), (Some(true), Some(whole.len() as u64)));
-    assert_eq!(events(&to), whole);
-    fs::remove_dir_all(run.path().join("parquet")).unwrap();
-    assert!(files(run.path()) == before, "salvage changed the damaged run");
 }
 
 #[test]
@@ -345,7 +160,7 @@ fn beside_a_live_writer_the_sealed_segments_answer() {
 #[test]
 fn wrong_paths_say_what_to_name_instead() {
     let nothing = tempfile::tempdir().unwrap();
-    for command in ["audit", "verify", "export"] {
+    for command in ["audit", "steps", "verify", "export"] {
         let error = complaint(&[&command, &nothing.path()]);
         assert!(error.contains("is neither a run nor a Parquet folder") && error.contains("HEAD and log/"), "{error}");
         let error = complaint(&[&command, &nothing.path().join("missing")]);

@@ -3,31 +3,14 @@
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
 mod scripted;
 
-use std::collections::BTreeMap;
+mod runs;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
-use anabranch_core::Run;
-use anabranch_log::{Durability, ReadLog, RunLog};
 use anabranch_parquet::Segments;
-use scripted::{HandClock, Script};
+use runs::{anabranch, events, files, read, record};
 use serde_json::Value;
-
-/// Plays a run into `run`; `end` closes it, or does not.
-fn record(run: &Path, turns: usize, end: impl FnOnce(Script, &RunLog)) {
-    let clock = HandClock::default();
-    let log = RunLog::options().timer(clock.timer()).open(run, Durability::Process).unwrap();
-    let mut script = Script::new(Run::clone(&log), clock);
-    script.publish();
-    script.play(turns);
-    log.sync().unwrap();
-    end(script, &log);
-}
-
-fn anabranch(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments.iter().map(AsRef::as_ref)).output().unwrap()
-}
 
 /// The page, and what the command said of it in JSON.
 fn report(run: &Path) -> (String, Value) {
@@ -36,19 +19,6 @@ fn report(run: &Path) -> (String, Value) {
     let output = anabranch(&[&"report", &run, &"-o", &file, &"--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     (fs::read_to_string(file).unwrap(), serde_json::from_slice(&output.stdout).unwrap())
-}
-
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(self::files(&path));
-        } else {
-            files.insert(path.clone(), fs::read(&path).unwrap());
-        }
-    }
-    files
 }
 
 /// The value of the tile called `name`.
@@ -64,7 +34,7 @@ fn a_killed_run_is_drawn_without_changing_a_byte() {
     let before = files(run.path());
     let (page, said) = report(run.path());
     assert!(files(run.path()) == before, "a reader changed the run");
-    let events: Vec<_> = ReadLog::open(run.path()).unwrap().events().map(Result::unwrap).collect();
+    let events = events(run.path());
     let audit = anabranch_replay::audit(&events);
     assert_eq!(said["audit"], serde_json::to_value(&audit).unwrap());
     assert_eq!(said["bytes"], page.len());
@@ -129,7 +99,7 @@ fn a_live_run_says_how_far_it_is_sealed() {
     record(run.path(), 12, |_, log| {
         let twin = tempfile::tempdir().unwrap();
         record(twin.path(), 12, |_, _| {});
-        let events: Vec<_> = ReadLog::open(twin.path()).unwrap().events().map(Result::unwrap).take(60).collect();
+        let events: Vec<_> = read(twin.path()).events().map(Result::unwrap).take(60).collect();
         let journal = log.journal().clone();
         let mut segments = Segments::open(run.path().join("parquet")).unwrap();
         segments.seal(&events, |id| Ok(journal.payload(id)?)).unwrap();

@@ -85,7 +85,13 @@ impl SegmentReader {
 
     /// All events, in order. After an error the iterator ends.
     pub fn events(&self) -> Events<'_> {
-        Events { reader: self, segment: 0, current: None }
+        self.events_from(Seq(0))
+    }
+
+    /// The events from `first` on, as [`events`](Self::events) gives them. Segments before it are not read.
+    pub fn events_from(&self, first: Seq) -> Events<'_> {
+        let segment = self.manifests.partition_point(|manifest| manifest.last < first);
+        Events { reader: self, segment, first, current: None }
     }
 
     /// The completed groups, in order of completion, with their `Completed` events.
@@ -261,6 +267,7 @@ fn decode(path: &Path, batch: &RecordBatch) -> Vec<Result<Event, SegmentError>> 
 pub struct Events<'a> {
     reader: &'a SegmentReader,
     segment: usize,
+    first: Seq,
     current: Option<Box<dyn Iterator<Item = Result<Event, SegmentError>> + 'a>>,
 }
 
@@ -270,6 +277,9 @@ impl Iterator for Events<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(event) = self.current.as_mut().and_then(Iterator::next) {
+                if event.as_ref().is_ok_and(|event| event.seq < self.first) {
+                    continue;
+                }
                 if event.is_err() {
                     (self.segment, self.current) = (self.reader.manifests.len(), None);
                 }

@@ -1,11 +1,12 @@
 //! When groups left the buffer, and whether it was their turn.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anabranch_core::{Event, EventKind, GroupId, OldestVersion, Order, Seq};
 
 use crate::Violation;
 use crate::configuration::Limits;
+use crate::ids::ById;
 use crate::ledger::Ledger;
 
 /// What entered the buffer and what left it, by session.
@@ -17,9 +18,12 @@ use crate::ledger::Ledger;
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     /// Admitted, not settled.
-    inside: HashMap<GroupId, Entrance>,
-    /// By the session in which they left, with the order of its buffer where that is known.
+    inside: ById<Entrance>,
+    /// By the session in which they left, with the order of its buffer where that is known; of a buffer that is first in,
+    /// first out those alone that are not yet judged.
     left: BTreeMap<u32, (Option<Order>, Vec<Departure>)>,
+    /// By session, the last departure judged of a buffer that is first in, first out.
+    judged: BTreeMap<u32, Departure>,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -74,6 +78,15 @@ impl Departures {
                     }
                     last = Some((dequeued, &group.id));
                 }
+                // None admitted before those that are still inside can leave any more; where an earlier session had
+                // another order, what left later shows what stayed then.
+                let inside = ledger.queue.first_key_value().map_or(event.seq, |(admitted, _)| *admitted);
+                if self.left.values().all(|(order, _)| *order == Some(Order::Fifo))
+                    && let Some((_, left)) = self.left.get_mut(&event.session)
+                {
+                    let judged = first_in_first_out(self.judged.remove(&event.session), left, inside, violations);
+                    self.judged.extend(judged.map(|judged| (event.session, judged)));
+                }
             }
             EventKind::Excluded { id, dequeued, .. } => {
                 violations.extend(self.leave(event, limits, id, *dequeued, None));
@@ -101,9 +114,11 @@ impl Departures {
 
     /// Judges all that was seen.
     pub(crate) fn check(mut self, violations: &mut Vec<Violation>) {
-        while let Some((session, (order, left))) = self.left.pop_first() {
+        while let Some((session, (order, mut left))) = self.left.pop_first() {
             match order {
-                Some(Order::Fifo) => first_in_first_out(left, violations),
+                Some(Order::Fifo) => {
+                    first_in_first_out(self.judged.remove(&session), &mut left, Seq(u64::MAX), violations);
+                }
                 Some(order) => {
                     // Those that a later session settled were still inside when this one ended.
                     let later = self.left.values().flat_map(|(_, left)| left);
@@ -118,15 +133,26 @@ impl Departures {
     }
 }
 
-fn first_in_first_out(mut left: Vec<Departure>, violations: &mut Vec<Violation>) {
+/// Judges the departures of a session that were admitted before `until`, and forgets them but for the last: `judged` is
+/// that of the time before.
+fn first_in_first_out(
+    mut judged: Option<Departure>,
+    left: &mut Vec<Departure>,
+    until: Seq,
+    violations: &mut Vec<Violation>,
+) -> Option<Departure> {
     left.sort_by_key(|departure| departure.entered.admitted);
-    for pair in left.windows(2) {
-        let [earlier, later] = pair else { continue };
-        if later.dequeued < earlier.dequeued {
-            let (seq, group, overtaken) = (later.settled, later.group.clone(), earlier.group.clone());
+    let before = left.partition_point(|departure| departure.entered.admitted < until);
+    for later in left.drain(..before) {
+        if let Some(earlier) = judged
+            && later.dequeued < earlier.dequeued
+        {
+            let (seq, group, overtaken) = (later.settled, later.group.clone(), earlier.group);
             violations.push(Violation::Overtook { seq, group, overtaken });
         }
+        judged = Some(later);
     }
+    judged
 }
 
 /// Follows the buffer of a session from departure to departure.

@@ -1,11 +1,12 @@
 //! Where every lease of a run is: the account that verification, audit and history keep.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anabranch_core::{Digest, Event, EventKind, GroupId, GroupSummary, OldestVersion, Seq, Version};
 use serde::Serialize;
 
 use crate::Violation;
+use crate::ids::ById;
 
 /// Where a group is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,7 +38,7 @@ impl Place {
 }
 
 /// What the ledger knows of a lease.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
     pub(crate) session: u32,
@@ -116,7 +117,8 @@ impl Balance {
 /// The ledger: left side counted from the events, right side from where the groups are.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    entries: HashMap<GroupId, Entry>,
+    /// Boxed: a map that grows has room for twice what is in it, and this is most of what verification keeps.
+    entries: ById<Box<Entry>>,
     /// Groups in the buffer, by their `Admitted`.
     pub(crate) queue: BTreeMap<Seq, GroupId>,
     balance: Balance,
@@ -125,11 +127,11 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn get(&self, id: &GroupId) -> Option<&Entry> {
-        self.entries.get(id)
+        self.entries.get(id).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, id: &GroupId) -> Option<&mut Entry> {
-        self.entries.get_mut(id)
+        self.entries.get_mut(id).map(Box::as_mut)
     }
 
     pub(crate) fn balance(&self) -> &Balance {
@@ -189,14 +191,14 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(id) {
             // A group adopted again after a restart keeps its name: its lease begins anew.
             if entry.session < event.session && entry.settled.is_none() && !fresh {
-                let before = std::mem::replace(entry, Entry::leased(event));
-                self.leave(&before);
+                let before = std::mem::replace(entry.as_mut(), Entry::leased(event));
+                self.leave(before.place, before.admitted);
                 self.balance.in_flight += 1;
                 return;
             }
             violations.push(Violation::LeasedTwice { seq, group: id.clone(), first: entry.first_leased });
         } else {
-            self.entries.insert(id.clone(), Entry::leased(event));
+            self.entries.insert(id.clone(), Box::new(Entry::leased(event)));
             self.balance.in_flight += 1;
         }
         self.balance.leased += 1;
@@ -247,20 +249,19 @@ impl Ledger {
         if entry.completed.is_none() {
             violations.push(Violation::NotCompleted { seq, group: id.clone(), event });
         }
-        let before = entry.clone();
-        entry.place = place;
+        let (before, admitted) = (std::mem::replace(&mut entry.place, place), entry.admitted);
         entry.settled = Some(seq);
-        self.leave(&before);
+        self.leave(before, admitted);
     }
 
     /// A group leaves the place it was in.
-    fn leave(&mut self, entry: &Entry) {
-        match entry.place {
+    fn leave(&mut self, place: Place, admitted: Option<Seq>) {
+        match place {
             Place::InFlight => self.balance.in_flight -= 1,
             Place::Waiting => self.balance.waiting -= 1,
             Place::Buffered => {
                 self.balance.buffered -= 1;
-                entry.admitted.and_then(|admitted| self.queue.remove(&admitted));
+                admitted.and_then(|admitted| self.queue.remove(&admitted));
             }
             Place::Consumed | Place::Excluded => {}
         }

@@ -6,6 +6,7 @@ mod configuration;
 mod course;
 mod departures;
 mod history;
+mod ids;
 mod installed;
 mod ledger;
 mod order;

@@ -1,10 +1,9 @@
 //! The sequence itself, and the links between events: what holds before any event is understood.
 
-use std::collections::HashMap;
-
-use anabranch_core::{Cause, Enabler, Event, EventKind, GroupId, Moment, Seq, Then};
+use anabranch_core::{Cause, Enabler, Event, EventKind, Moment, Seq, Then};
 
 use crate::Violation;
+use crate::ids::ById;
 use crate::ledger::Ledger;
 
 /// Density, sessions, time, and what enabled what.
@@ -118,7 +117,7 @@ fn allowed(cause: Cause) -> &'static [&'static str] {
 /// Retries: every later attempt is queued by exactly one exclusion.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
-    queued: HashMap<GroupId, Seq>,
+    queued: ById<Seq>,
 }
 
 impl Retries {

@@ -1,0 +1,205 @@
+//! `anabranch steps`: one row a training step.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anabranch_core::{Event, EventKind, GroupId, GroupSummary, Seq, TrainingStep, Version};
+use serde::Serialize;
+
+use crate::arguments::RunArguments;
+use crate::learner_free::LearnerFree;
+use crate::output::Output;
+use crate::source::{Origin, Source};
+use crate::units::{count, number, or_dash, seconds};
+
+/// A training step, from its batch to the publication of its weights.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct StepRow {
+    pub(crate) step: TrainingStep,
+    /// Its `batch_taken` record: seq, session, nanoseconds since the session's start, wall time.
+    pub(crate) taken: Seq,
+    pub(crate) session: u32,
+    pub(crate) taken_ns: u64,
+    pub(crate) taken_wall_ms: u64,
+    /// The version against which its gaps were judged.
+    pub(crate) version: Option<Version>,
+    pub(crate) groups: u64,
+    /// Generated tokens of its groups.
+    pub(crate) tokens: u64,
+    /// Mean over its groups of their mean rewards.
+    pub(crate) reward_mean: Option<f64>,
+    /// Of those groups whose versions are known.
+    pub(crate) gap_mean: Option<f64>,
+    pub(crate) gap_max: Option<u64>,
+    pub(crate) step_lag_mean: Option<f64>,
+    /// Nothing where the step was never made.
+    pub(crate) loss: Option<f64>,
+    /// How long the learner was free before the batch came, in nanoseconds.
+    pub(crate) wait_ns: u64,
+    /// From the batch to the step, in nanoseconds; nothing where another session made the step.
+    pub(crate) training_ns: Option<u64>,
+    /// The version that its weights were published as.
+    pub(crate) published: Option<Version>,
+    /// How long generation stood still for that, in nanoseconds.
+    pub(crate) pause_ns: Option<u64>,
+}
+
+/// Makes rows of events.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    learner: LearnerFree,
+    /// Tokens and mean reward of the groups that may still be taken.
+    open: HashMap<GroupId, (u64, Option<f64>)>,
+    row: Option<StepRow>,
+    pause_began: Option<u64>,
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u64), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+fn reward(summary: &GroupSummary) -> Option<f64> {
+    mean(summary.samples.iter().filter_map(|sample| sample.reward))
+}
+
+impl Steps {
+    /// Takes the next event; gives a row once nothing can be added to it.
+    pub(crate) fn push(&mut self, event: &Event) -> Option<StepRow> {
+        let free_since = self.learner.see(event);
+        match &event.kind {
+            EventKind::RunResumed { .. } => self.pause_began = None,
+            EventKind::Completed { id, summary, .. } => {
+                self.open.insert(id.clone(), (summary.generated(), reward(summary)));
+            }
+            EventKind::Excluded { id, .. } => {
+                self.open.remove(id);
+            }
+            EventKind::BatchTaken { step, version, groups, .. } => {
+                let known: Vec<_> = groups.iter().filter_map(|group| self.open.remove(&group.id)).collect();
+                let row = StepRow {
+                    step: *step,
+                    taken: event.seq,
+                    session: event.session,
+                    taken_ns: event.at,
+                    taken_wall_ms: event.wall_ms,
+                    version: *version,
+                    groups: groups.len() as u64,
+                    tokens: known.iter().map(|(tokens, _)| tokens).sum(),
+                    reward_mean: mean(known.iter().filter_map(|(_, reward)| *reward)),
+                    gap_mean: mean(groups.iter().filter_map(|group| Some(group.gap? as f64))),
+                    gap_max: groups.iter().filter_map(|group| group.gap).max(),
+                    step_lag_mean: mean(groups.iter().filter_map(|group| Some(group.step_lag? as f64))),
+                    loss: None,
+                    wait_ns: event.at - free_since.unwrap_or(event.at),
+                    training_ns: None,
+                    published: None,
+                    pause_ns: None,
+                };
+                return self.row.replace(row);
+            }
+            EventKind::Stepped { step, loss, .. } => {
+                if let Some(row) = self.row.as_mut().filter(|row| row.step == *step) {
+                    row.loss = Some(*loss);
+                    row.training_ns = (row.session == event.session).then(|| event.at.saturating_sub(row.taken_ns));
+                }
+            }
+            EventKind::Published { version, step, pause_began, .. } => {
+                if let Some(row) = self.row.as_mut().filter(|row| row.step == *step) {
+                    row.published = Some(*version);
+                    self.pause_began = Some(*pause_began);
+                }
+            }
+            EventKind::GenerationResumed { version } => {
+                let began = self.pause_began.take();
+                if let Some(row) = self.row.as_mut().filter(|row| row.published == Some(*version)) {
+                    row.pause_ns = began.map(|began| event.at.saturating_sub(began));
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The last row, as far as it got.
+    pub(crate) fn finish(self) -> Option<StepRow> {
+        self.row
+    }
+}
+
+/// Names and widths of the columns.
+const COLUMNS: [(&str, usize); 13] = [
+    ("step", 5),
+    ("version", 7),
+    ("groups", 6),
+    ("tokens", 7),
+    ("reward", 7),
+    ("gap", 5),
+    ("max", 3),
+    ("lag", 5),
+    ("loss", 7),
+    ("waited", 8),
+    ("trained", 8),
+    ("publ.", 6),
+    ("paused", 8),
+];
+
+fn line<'a>(cells: impl IntoIterator<Item = &'a str>) -> String {
+    let cells = cells.into_iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
+    cells.collect::<Vec<_>>().join(" ")
+}
+
+/// The head of the table.
+pub(crate) fn head() -> String {
+    line(COLUMNS.map(|(name, _)| name))
+}
+
+impl StepRow {
+    /// Its line of the table.
+    pub(crate) fn line(&self) -> String {
+        let version = |version: Option<Version>| or_dash(version, |version| version.to_string());
+        let mean = |mean: Option<f64>| or_dash(mean, |mean| format!("{mean:.2}"));
+        let cells = [
+            self.step.to_string(),
+            version(self.version),
+            count(self.groups),
+            count(self.tokens),
+            or_dash(self.reward_mean, number),
+            mean(self.gap_mean),
+            or_dash(self.gap_max, |gap| gap.to_string()),
+            mean(self.step_lag_mean),
+            or_dash(self.loss, number),
+            seconds(self.wait_ns),
+            or_dash(self.training_ns, seconds),
+            version(self.published),
+            or_dash(self.pause_ns, seconds),
+        ];
+        line(cells.iter().map(String::as_str))
+    }
+}
+
+#[derive(Serialize)]
+struct Answer {
+    source: Origin,
+    steps: Vec<StepRow>,
+}
+
+pub(crate) fn steps(run: &RunArguments, output: Output) -> anyhow::Result<ExitCode> {
+    let source = Source::open(run)?;
+    let (mut steps, mut rows) = (Steps::default(), Vec::new());
+    let origin = source.read(|event| rows.extend(steps.push(event)))?;
+    rows.extend(steps.finish());
+    let answer = Answer { source: origin, steps: rows };
+    let mut text = format!("{}\n", answer.source);
+    if answer.steps.is_empty() {
+        writeln!(text, "steps       none: no batch was taken")?;
+    } else {
+        writeln!(text, "{}", head())?;
+    }
+    for row in &answer.steps {
+        writeln!(text, "{}", row.line())?;
+    }
+    output.write(text, &answer)?;
+    Ok(ExitCode::SUCCESS)
+}

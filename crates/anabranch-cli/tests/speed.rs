@@ -1,0 +1,80 @@
+//! How fast a long log is audited and verified: run by hand, since it takes minutes to make the log.
+//!
+//! `ANABRANCH_GROUPS=1000000 cargo test -p anabranch-cli --test speed -- --ignored --nocapture`
+
+mod synthetic;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anabranch_core::{Event, EventKind, Group};
+use anabranch_log::{Durability, RunLog};
+use anabranch_parquet::Segments;
+use futures::executor::block_on;
+use synthetic::{Synthetic, payload};
+
+/// The log of a run in a database, as its writer would have left it.
+fn database(run: &Path, groups: u64) {
+    let log = RunLog::options().open(run, Durability::Process).unwrap();
+    let journal = log.journal().clone();
+    // The opening of the log is the first event.
+    let mut all = Synthetic::new(groups).skip(1);
+    loop {
+        let events: Vec<Event> = all.by_ref().take(4096).collect();
+        if events.is_empty() {
+            break;
+        }
+        let payloads: Vec<Group> = events.iter().filter_map(completed).collect();
+        block_on(journal.append(events, &payloads.iter().collect::<Vec<_>>())).unwrap();
+    }
+    log.sync().unwrap();
+}
+
+fn completed(event: &Event) -> Option<Group> {
+    if let EventKind::Completed { id, .. } = &event.kind { Some(payload(id)) } else { None }
+}
+
+/// Seconds and peak memory in MB of a command.
+fn measure(arguments: &[&str], path: &Path) -> (f64, f64) {
+    let begun = Instant::now();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .args(arguments)
+        .arg(path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0_f64;
+    let ended = loop {
+        let read = std::fs::read_to_string(&status).unwrap_or_default();
+        let high = read.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let high = high.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+        peak = peak.max(high.unwrap_or(0.0) / 1e3);
+        if let Some(ended) = child.try_wait().unwrap() {
+            break ended;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert!(ended.success(), "{arguments:?} on {}", path.display());
+    (begun.elapsed().as_secs_f64(), peak)
+}
+
+#[test]
+#[ignore = "makes a log of a million groups"]
+fn long_logs_are_read_fast_and_in_bounded_memory() {
+    let groups = std::env::var("ANABRANCH_GROUPS").ok().and_then(|groups| groups.parse().ok()).unwrap_or(1_000_000);
+    let folder = tempfile::tempdir().unwrap();
+    let (run, parquet) = (folder.path().join("run"), folder.path().join("parquet"));
+    database(&run, groups);
+    let events = Synthetic::new(groups).map(Ok::<_, std::io::Error>);
+    let sealed = Segments::open(&parquet).unwrap().seal_all(events, |id| Ok(payload(id))).unwrap();
+    println!("{groups} groups, {sealed} events");
+    for path in [&run, &parquet] {
+        for arguments in [["audit"].as_slice(), &["verify", "--events-only"]] {
+            let (seconds, megabytes) = measure(arguments, path);
+            let name = path.file_name().unwrap().to_string_lossy();
+            println!("{:<22} {name:<8} {seconds:6.2} s  {megabytes:6.0} MB", arguments.join(" "));
+        }
+    }
+}

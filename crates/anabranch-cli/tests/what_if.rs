@@ -1,0 +1,131 @@
+//! `what-if` on recorded runs.
+
+mod recorded;
+mod runs;
+#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
+mod scripted;
+
+use anabranch_core::EventKind;
+use anabranch_replay::Recorder;
+use runs::{answer, assert_narrow, complaint, files, json};
+
+#[test]
+fn a_grid_is_what_the_library_predicts() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = recorded::seal(folder.path(), recorded::LIMIT, |_| {});
+    let before = files(folder.path());
+    let arguments: [&dyn AsRef<std::ffi::OsStr>; 10] = [
+        &"what-if",
+        &folder.path(),
+        &"--max-staleness",
+        &"none,0..2",
+        &"--capacity",
+        &"2,8",
+        &"--unused",
+        &"drop",
+        &"--seed",
+        &"7",
+    ];
+    let mut recorder = Recorder::new();
+    for event in &events {
+        recorder.push(event);
+    }
+    let recording = recorder.finish().unwrap();
+    let json = json(0, &[arguments.as_slice(), &[&"--json"]].concat());
+    assert_eq!(json["varied"], serde_json::json!(["max-staleness", "capacity", "unused"]));
+    let points = json["points"].as_array().unwrap();
+    assert_eq!(points.len(), 8);
+    // Through text and back, as the answer went.
+    let told = |outcome: &anabranch_replay::Outcome| -> serde_json::Value {
+        serde_json::from_str(&serde_json::to_string(outcome).unwrap()).unwrap()
+    };
+    let mut place = points.iter();
+    for max_staleness in [None, Some(0), Some(1), Some(2)] {
+        for capacity in [2, 8] {
+            let mut settings = recording.settings().clone();
+            (settings.max_staleness, settings.capacity, settings.max_attempts) = (max_staleness, Some(capacity), None);
+            let outcome = recording.outcome(&settings, 7).unwrap();
+            let point = place.next().unwrap();
+            assert_eq!(point["outcome"], told(&outcome), "{settings:?}");
+            assert_eq!(point["values"][1], capacity.to_string());
+        }
+    }
+    assert_eq!(points[0]["values"], serde_json::json!(["none", "2", "drop"]));
+    let recorded = recording.outcome(recording.settings(), 7).unwrap();
+    assert_eq!(json["recorded"], told(&recorded));
+    assert_eq!(recorded.consumed.groups, anabranch_replay::audit(&events).groups.consumed);
+
+    let text = answer(0, &arguments);
+    assert_narrow(&text);
+    let (check, table) = (text.find("self-check  the log's own schedule adds up"), text.find("max-staleness"));
+    assert!(check.unwrap() < table.unwrap(), "{text}");
+    assert!(text.contains("with its own settings the log comes to what it did\n"), "{text}");
+    assert_eq!(json["reproduced"]["consumed"], serde_json::json!([recorded.consumed.groups, recorded.consumed.groups]));
+    assert!(text.contains("Unknown: what other weights would have written"), "{text}");
+    assert!(files(folder.path()) == before, "a reader changed the run");
+}
+
+#[test]
+fn a_log_that_does_not_add_up_is_told_before_any_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut changed = None;
+    recorded::seal(folder.path(), recorded::LIMIT, |events| {
+        let event = events.iter_mut().rev().find(|event| matches!(event.kind, EventKind::Stepped { .. })).unwrap();
+        event.delay += 5;
+        changed = Some(event.seq);
+    });
+    let error = complaint(&[&"what-if", &folder.path(), &"--capacity", &"1..3"]);
+    let told = format!("the log's own schedule does not add up: {} (stepped) is recorded at ", changed.unwrap());
+    assert!(error.contains(&told), "{error}");
+}
+
+#[test]
+fn a_heat_map_shows_two_settings() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    recorded::seal(folder.path(), recorded::LIMIT, |_| {});
+    let file = elsewhere.path().join("map.svg");
+    let path = folder.path();
+    let ask = |more: &[&'static str]| {
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"what-if", &path, &"--svg", &file];
+        arguments.extend(more.iter().map(|argument| argument as &dyn AsRef<std::ffi::OsStr>));
+        runs::anabranch(&arguments)
+    };
+    let output = ask(&["--max-staleness", "0..2", "--capacity", "2,4", "--measure", "gap", "--json"]);
+    assert!(output.status.success(), "{}", runs::text(&output.stderr));
+    let svg = std::fs::read_to_string(&file).unwrap();
+    assert_eq!((svg.matches("<rect x=").count(), svg.matches("<svg").count()), (6, 1), "{svg}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for point in json["points"].as_array().unwrap() {
+        let histogram = point["outcome"]["gap"]["histogram"].as_object().unwrap();
+        let value = |entry: (&String, &serde_json::Value)| (entry.0.parse::<f64>().unwrap(), entry.1.as_f64().unwrap());
+        let (sum, count) = histogram.iter().map(value).fold((0.0, 0.0), |(s, c), (gap, of)| (s + gap * of, c + of));
+        let shown = format!(">{:.3}</text>", sum / count);
+        assert!(svg.contains(&shown), "{shown} in {svg}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let output = ask(&["--max-staleness", "0..2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(runs::text(&output.stderr).contains("needs two settings with several values each, and 1 have"));
+    assert!(!file.exists());
+}
+
+#[test]
+fn wrong_questions_say_what_to_ask() {
+    let folder = tempfile::tempdir().unwrap();
+    recorded::seal(folder.path(), recorded::LIMIT, |_| {});
+    let path = folder.path();
+    for (question, told) in [
+        (vec![], "no setting is asked about: give at least one"),
+        (vec!["--capacity", "4..1"], "its first number is above its last"),
+        (vec!["--capacity", "x"], "give one, a list `16,32,64` or a range `0..4`"),
+        (vec!["--order", "oldest"], "give fifo, freshest or stalest"),
+        (vec!["--unused", "retry"], "`retry:3` for three leases"),
+        (vec!["--capacity", "0"], "capacity: must be at least 1"),
+        (vec!["--max-staleness", "0..999", "--capacity", "1..999"], "999000 combinations are too many"),
+    ] {
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"what-if", &path];
+        arguments.extend(question.iter().map(|argument| argument as &dyn AsRef<std::ffi::OsStr>));
+        let error = complaint(&arguments);
+        assert!(error.contains(told), "{question:?}: {error}");
+    }
+}
