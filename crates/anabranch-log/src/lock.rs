@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::OpenError;
 
@@ -22,7 +23,7 @@ impl RunLock {
         let path = run.join(LOCK);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(OpenError::file("opening", &path))?;
-        match file.try_lock() {
+        match patiently(|| file.try_lock()) {
             Ok(()) => {
                 let written = file.set_len(0).and_then(|()| file.write_all(this_process().as_bytes()));
                 written.map_err(OpenError::file("writing", &path))?;
@@ -42,12 +43,28 @@ impl RunLock {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(OpenError::file("opening", &path))?,
         };
-        match file.try_lock_shared() {
+        match patiently(|| file.try_lock_shared()) {
             Ok(()) => Ok(Some(Self { _file: file })),
             Err(TryLockError::Error(error)) => Err(OpenError::file("locking", &path)(error)),
             Err(TryLockError::WouldBlock) => Err(OpenError::Live { holder: holder(&mut file), path, segments }),
         }
     }
+}
+
+/// How long a lock that is held is asked for again, and how often.
+const PATIENCE: (Duration, u32) = (Duration::from_millis(5), 40);
+
+/// A process that is being started has, for the moment until it runs its own program, every open file of the one that
+/// starts it, and with them its locks: a lock held by nobody else is free again at once.
+fn patiently(lock: impl Fn() -> Result<(), TryLockError>) -> Result<(), TryLockError> {
+    let (pause, times) = PATIENCE;
+    for _ in 0..times {
+        match lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
+            ended => return ended,
+        }
+    }
+    lock()
 }
 
 fn this_process() -> String {
@@ -89,5 +106,18 @@ mod tests {
         assert!(matches!(refused, OpenError::BeingRead { .. }), "{refused}");
         drop(readers);
         RunLock::write(run).unwrap();
+    }
+
+    #[test]
+    fn a_lock_held_for_a_moment_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path();
+        let inherited = RunLock::write(run).unwrap();
+        let started = std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE.0 * 2);
+            drop(inherited);
+        });
+        RunLock::write(run).unwrap();
+        started.join().unwrap();
     }
 }
