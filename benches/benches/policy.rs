@@ -1,12 +1,15 @@
-//! The demo's model: tokens generated a second and training steps a second, beside the matrix products alone that they
-//! cannot do without, at the rate that the same runtime makes them.
+//! The demo's model: tokens generated a second and training steps a second, beside the arithmetic that either cannot do
+//! without (2 operations a parameter and token forward, 6 in training), as matrix products of the same depth by the crate
+//! `ndarray` on one core.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anabranch::policy::{AdamW, Config, Device, DeviceChoice, EngineOptions, Policy, PolicyEngine, Vocabulary};
 use anabranch::prelude::*;
 use anabranch::{Batch, BoxError, Fields, Version};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use ndarray::Array2;
 use tokio::runtime::Runtime;
 
 const GROUPS: usize = 64;
@@ -38,6 +41,13 @@ fn engine(policy: &Policy, runtime: &Runtime) -> Result<PolicyEngine, BoxError> 
     Ok(engine)
 }
 
+/// `operations` floating-point operations as products of matrices as deep as the model is wide.
+fn products(operations: usize, rows: usize, depth: usize) {
+    let columns = operations / (2 * rows * depth);
+    let (a, b) = (Array2::from_elem((rows, depth), 0.5_f32), Array2::from_elem((depth, columns), 0.25_f32));
+    black_box(a.dot(&b));
+}
+
 fn policy(criterion: &mut Criterion) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -64,6 +74,15 @@ fn policy(criterion: &mut Criterion) {
     });
     bench.throughput(Throughput::Elements(1));
     bench.bench_function("step", |bencher| bencher.iter(|| learner.step(&taken).expect("a step")));
+    let parameters = policy.parameters().data().len();
+    let rows: usize = taken.groups.iter().flat_map(|group| &group.samples).map(|sample| sample.tokens.len()).sum();
+    let depth = policy.config().hidden;
+    bench.bench_function("generate, arithmetic alone", |bencher| {
+        bencher.iter(|| products(2 * parameters * rows, rows, depth));
+    });
+    bench.bench_function("step, arithmetic alone", |bencher| {
+        bencher.iter(|| products(6 * parameters * rows, rows, depth));
+    });
     bench.finish();
 }
 

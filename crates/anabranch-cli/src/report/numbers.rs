@@ -1,17 +1,6 @@
 //! Numbers as the report prints them.
 
-/// A number with its thousands apart.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
+pub(super) use crate::units::count;
 
 /// A number without more places than it has.
 pub(super) fn short(number: f64) -> String {
