@@ -41,11 +41,10 @@ struct Attempt {
 
 impl Attempt {
     fn complete(&mut self, when: When, summary: &GroupSummary) {
-        let rewards: Vec<f64> = summary.samples.iter().filter_map(|sample| sample.reward).collect();
         self.completed = Some(when);
         self.disposition = Disposition::Waiting;
         self.tokens = Some(summary.generated());
-        self.reward_mean = (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64);
+        self.reward_mean = summary.reward_mean();
         self.oldest = summary.oldest();
     }
 

@@ -8,7 +8,6 @@ mod diff;
 mod export;
 mod heat_map;
 mod history;
-mod learner_free;
 mod lineage;
 mod near;
 mod output;

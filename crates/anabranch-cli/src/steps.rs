@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anabranch_core::{Event, EventKind, GroupId, GroupSummary, Seq, TrainingStep, Version};
+use anabranch_core::{Event, EventKind, GroupId, Seq, TrainingStep, Version};
+use anabranch_replay::LearnerFree;
 use serde::Serialize;
 
 use crate::arguments::RunArguments;
-use crate::learner_free::LearnerFree;
 use crate::output::Output;
 use crate::source::{Origin, Source};
 use crate::units::{count, number, or_dash, seconds};
@@ -60,10 +60,6 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-fn reward(summary: &GroupSummary) -> Option<f64> {
-    mean(summary.samples.iter().filter_map(|sample| sample.reward))
-}
-
 impl Steps {
     /// Takes the next event; gives a row once nothing can be added to it.
     pub(crate) fn push(&mut self, event: &Event) -> Option<StepRow> {
@@ -71,7 +67,7 @@ impl Steps {
         match &event.kind {
             EventKind::RunResumed { .. } => self.pause_began = None,
             EventKind::Completed { id, summary, .. } => {
-                self.open.insert(id.clone(), (summary.generated(), reward(summary)));
+                self.open.insert(id.clone(), (summary.generated(), summary.reward_mean()));
             }
             EventKind::Excluded { id, .. } => {
                 self.open.remove(id);

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anabranch_core::{Event, EventKind, TrainingStep, Version};
+use anabranch_replay::LearnerFree;
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::arguments::RunArguments;
-use crate::learner_free::LearnerFree;
 use crate::output::{Output, outside};
 use crate::slots::Slots;
 use crate::source::{Origin, Source};

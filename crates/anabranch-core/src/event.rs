@@ -65,6 +65,12 @@ impl GroupSummary {
     pub fn generated(&self) -> u64 {
         self.samples.iter().map(|sample| u64::from(sample.generated)).sum()
     }
+
+    /// Mean reward of the samples that have one.
+    pub fn reward_mean(&self) -> Option<f64> {
+        let rewards: Vec<f64> = self.samples.iter().filter_map(|sample| sample.reward).collect();
+        (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
+    }
 }
 
 /// Why a group was excluded.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_core::{
-    Cause, Event, EventKind, GroupId, Moment, OldestVersion, Reason, Seq, Then, TrainingStep, Version,
-};
+use anabranch_core::{Event, EventKind, GroupId, OldestVersion, Reason, Seq, Then, TrainingStep, Version};
 use serde::Serialize;
 
 use crate::configuration::Limits;
 use crate::installed::Installed;
+use crate::learner_free::LearnerFree;
 use crate::ledger::{Balance, Ledger};
 use crate::series::{Change, Durations, Series};
 
@@ -133,9 +132,7 @@ pub struct Auditor {
     losses: Vec<f64>,
     begun: u64,
     session_end: u64,
-    /// When the learner was last free for a batch in this session, and the moments that an enabler can name.
-    free_at: u64,
-    moments: BTreeMap<Seq, u64>,
+    free: LearnerFree,
     taken_at: Option<u64>,
     pause_began: Option<u64>,
 }
@@ -198,13 +195,11 @@ impl Auditor {
                 audit.lost += lost;
                 audit.open_ns += std::mem::take(&mut self.session_end);
                 (self.taken_at, self.pause_began) = (None, None);
-                self.moments.clear();
             }
             EventKind::RunClosed { .. } => {}
             _ => return,
         }
         audit.closed = matches!(event.kind, EventKind::RunClosed { .. });
-        self.free(event);
     }
 
     fn groups(&mut self, event: &Event) {
@@ -214,10 +209,7 @@ impl Auditor {
             EventKind::Reissued { .. } => audit.reissued += 1,
             EventKind::Completed { summary, .. } => {
                 audit.tokens.generated += summary.generated();
-                let rewards: Vec<f64> = summary.samples.iter().filter_map(|sample| sample.reward).collect();
-                if !rewards.is_empty() {
-                    self.rewards.push(rewards.iter().sum::<f64>() / rewards.len() as f64);
-                }
+                self.rewards.extend(summary.reward_mean());
             }
             EventKind::Excluded { id, reason, then, .. } => {
                 if let Reason::Filtered { name } = reason {
@@ -253,26 +245,14 @@ impl Auditor {
         audit.step_lag.add(self.installed.step_lag(entry.oldest, now));
     }
 
-    /// The learner can take a batch from this event on.
-    fn free(&mut self, event: &Event) {
-        self.free_at = event.at;
-        self.moments.insert(event.seq, event.at);
-    }
-
     fn training(&mut self, event: &Event) {
+        let free_since = self.free.see(event);
         let learner = &mut self.audit.learner;
         match &event.kind {
             EventKind::BatchTaken { .. } => {
                 learner.batches += 1;
-                let named = event.enablers.iter().filter(|enabler| enabler.cause == Cause::LearnerFree);
-                let named = named.filter_map(|enabler| match enabler.moment {
-                    Moment::Event(seq) => self.moments.get(&seq).copied(),
-                    _ => None,
-                });
-                let free_at = named.max().unwrap_or(self.free_at);
-                learner.wait.add(event.at.saturating_sub(free_at));
+                learner.wait.add(event.at - free_since.unwrap_or(event.at));
                 self.taken_at = Some(event.at);
-                self.moments.clear();
             }
             EventKind::Stepped { updates, loss, .. } => {
                 learner.steps += 1;
@@ -281,16 +261,13 @@ impl Auditor {
                 if let Some(taken_at) = self.taken_at.take() {
                     learner.training.add(event.at.saturating_sub(taken_at));
                 }
-                self.free(event);
             }
             EventKind::Restepped { equal, .. } => {
                 learner.restepped += 1;
                 learner.restepped_unequal += u64::from(!equal);
-                self.free(event);
             }
             EventKind::Checkpointed { .. } => {
                 learner.checkpoints += 1;
-                self.free(event);
             }
             _ => {}
         }
@@ -303,17 +280,14 @@ impl Auditor {
             EventKind::Published { pause_began, .. } => {
                 publications.published += 1;
                 self.pause_began = Some(*pause_began);
-                self.free(event);
             }
             EventKind::Reinstalled { .. } => {
                 publications.reinstalled += 1;
-                self.free(event);
             }
             EventKind::GenerationResumed { .. } => {
                 if let Some(began) = self.pause_began.take() {
                     publications.pause.add(event.at.saturating_sub(began));
                 }
-                self.free(event);
             }
             _ => {}
         }

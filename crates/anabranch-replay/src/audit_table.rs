@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::audit::Audit;
 use crate::series::{Durations, Series};
+use crate::units::{count, seconds};
 
 /// Widest bar of a histogram, in characters.
 const BAR: u64 = 40;
@@ -182,16 +183,6 @@ fn durations(durations: &Durations, open_ns: u64) -> String {
     )
 }
 
-/// A duration with three figures that matter.
-pub(crate) fn seconds(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
-    }
-}
-
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
@@ -204,27 +195,12 @@ fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A number with its thousands apart.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([999, 1_500, 2_000_000, 143_200_000_000].map(seconds), ["999 ns", "1.5 us", "2.0 ms", "143.2 s"]);
         assert_eq!((percent(1, 0), percent(1, 8)), ("-".to_owned(), "12.5 %".to_owned()));
         assert_eq!((plural(1, "step"), plural(2_000, "step")), ("1 step".to_owned(), "2,000 steps".to_owned()));
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_core::{Event, EventKind, GroupSummary, OldestVersion, Value};
+use anabranch_core::{Event, EventKind, OldestVersion, Value};
 use serde::Serialize;
 
 use crate::configuration::Limits;
 use crate::installed::Installed;
+use crate::learner_free::LearnerFree;
 use crate::series::{Durations, Series};
 
 mod groups;
@@ -118,6 +119,7 @@ pub struct Plotter {
     slices: Slices<Slice>,
     steps: Slices<StepSlice>,
     places: Places,
+    free: LearnerFree,
     learner: LearnerTimes,
     installed: Installed,
     limits: Limits,
@@ -170,7 +172,7 @@ impl Plotter {
     /// What ran in the session before ended with it.
     fn open_session(&mut self) {
         self.places.interrupt(self.now, &mut self.slices);
-        self.learner.interrupt(self.now, &mut self.slices);
+        self.learner.end(self.now, &mut self.slices);
         self.end_pause(self.now);
         self.session_begun = self.now;
         if self.sessions.len() < COURSE_SLICES {
@@ -207,27 +209,21 @@ impl Plotter {
     }
 
     fn training(&mut self, event: &Event) {
+        let free_since = self.free.see(event).map(|at| self.session_begun + at);
         match &event.kind {
             EventKind::BatchTaken { step, .. } => {
                 self.next_step = step.0 + 1;
-                let wait = self.learner.take(event, self.now, &mut self.slices);
-                let slice = self.steps.at(step.0.saturating_sub(1));
-                slice.learner_wait.add(wait);
+                let free_since = free_since.unwrap_or(self.now);
+                self.learner.take(free_since, self.now, &mut self.slices);
+                self.steps.at(step.0.saturating_sub(1)).learner_wait.add(self.now - free_since);
             }
             EventKind::Stepped { step, loss, .. } => {
                 self.next_step = self.next_step.max(step.0 + 1);
                 let slice = self.steps.at(step.0.saturating_sub(1));
                 slice.steps += 1;
                 slice.loss.add(*loss);
-                self.learner.step(event.seq, self.now, &mut self.slices);
+                self.learner.end(self.now, &mut self.slices);
             }
-            EventKind::Restepped { .. }
-            | EventKind::Checkpointed { .. }
-            | EventKind::Published { .. }
-            | EventKind::Reinstalled { .. }
-            | EventKind::GenerationResumed { .. }
-            | EventKind::RunOpened { .. }
-            | EventKind::RunResumed { .. } => self.learner.free(event.seq, self.now),
             _ => {}
         }
     }
@@ -238,7 +234,7 @@ impl Plotter {
         match &event.kind {
             EventKind::Leased { id, .. } | EventKind::Reissued { id, .. } => self.places.lease(id, now),
             EventKind::Completed { id, summary, .. } => {
-                let reward = mean_reward(summary);
+                let reward = summary.reward_mean();
                 if let Some(reward) = reward {
                     self.steps.at(self.next_step - 1).reward_completed.add(reward);
                 }
@@ -277,11 +273,6 @@ impl Plotter {
 
 /// What is kept of a group until it is settled: its oldest version and its mean reward.
 type Kept = (Option<OldestVersion>, Option<f64>);
-
-fn mean_reward(summary: &GroupSummary) -> Option<f64> {
-    let rewards: Vec<f64> = summary.samples.iter().filter_map(|sample| sample.reward).collect();
-    (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
-}
 
 /// The course of a run, from all its events, in order.
 pub fn course<'a>(events: impl IntoIterator<Item = &'a Event>) -> Course {

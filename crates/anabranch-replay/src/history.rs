@@ -8,8 +8,8 @@ use anabranch_core::{
 };
 use serde::Serialize;
 
-use crate::audit_table::seconds;
 use crate::installed::Installed;
+use crate::units::seconds;
 
 /// A record and its time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]

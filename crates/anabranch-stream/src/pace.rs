@@ -22,7 +22,7 @@ pin_project! {
         batch: u64,
         interval: u64,
         run: Option<Run>,
-        // Leases that came before the last of an earlier session's.
+        // Leases not let through yet: the one just taken, and what came before the last of an earlier session's.
         waiting: VecDeque<Lease>,
     }
 }
@@ -72,12 +72,11 @@ impl<S: Stream<Item = Result<Lease, Error>>> Stream for Pace<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();
         loop {
-            let (mut open, mut since) = (true, None);
             if let Some(run) = this.run {
                 // Looking after leaving the wakers, so that nothing that makes room falls between the two.
                 run.wake_on_publication(cx.waker());
                 run.wake_on_departure(cx.waker());
-                (open, since) = room(run, *this.lead, *this.interval, *this.batch);
+                let (open, since) = room(run, *this.lead, *this.interval, *this.batch);
                 if open && let Some(mut lease) = this.waiting.pop_front() {
                     lease.pace(since);
                     return Poll::Ready(Some(Ok(lease)));
@@ -102,16 +101,9 @@ impl<S: Stream<Item = Result<Lease, Error>>> Stream for Pace<S> {
                 if let Err(error) = lease.run().configure("pace", settings) {
                     return this.input.fail(error);
                 }
-                let run = lease.run().clone();
-                (open, since) = room(&run, *this.lead, *this.interval, *this.batch);
-                *this.run = Some(run);
+                *this.run = Some(lease.run().clone());
             }
             if lease.was_leased() {
-                return Poll::Ready(Some(Ok(lease)));
-            }
-            if open && this.waiting.is_empty() {
-                let mut lease = lease;
-                lease.pace(since);
                 return Poll::Ready(Some(Ok(lease)));
             }
             this.waiting.push_back(lease);

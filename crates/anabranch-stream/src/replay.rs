@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use anabranch_core::{
-    Batch, BoxError, Digest, Error, Event, EventKind, Group, GroupId, JournalError, Learner, Reason, Seq, TakenGroup,
-    Then, TrainingStep, Version,
+    Batch, BoxError, Digest, Error, Event, EventKind, Group, GroupId, JournalError, Learner, Reason, RecordedBatch,
+    Seq, Then, TrainingStep,
 };
 use futures::{Stream, TryStreamExt};
 
@@ -81,40 +81,39 @@ where
                 EventKind::Excluded { id, reason, then, .. } => Replayed::Excluded { seq, id, reason, then },
                 EventKind::Stepped { step, weights, .. } => Replayed::Stepped { step, weights },
                 EventKind::BatchTaken { step, version, groups, digest } => {
-                    Replayed::Batch(Box::new(self.batch(seq, step, version, &groups, digest)?))
+                    let recorded = RecordedBatch { taken: seq, step, version, groups, digest, stepped: None };
+                    Replayed::Batch(Box::new(recall(&recorded, |id| {
+                        let payload = (self.payload)(id);
+                        payload.map_err(|error| failed(&format!("the payload of group {id} cannot be read"), error))
+                    })?))
                 }
                 _ => continue,
             }));
         }
         Ok(None)
     }
+}
 
-    fn batch(
-        &mut self,
-        taken: Seq,
-        step: TrainingStep,
-        version: Option<Version>,
-        recorded: &[TakenGroup],
-        digest: Digest,
-    ) -> Result<Batch, Error> {
-        let mut groups = Vec::with_capacity(recorded.len());
-        for TakenGroup { id, .. } in recorded {
-            let payload = (self.payload)(id);
-            groups.push(payload.map_err(|error| failed(&format!("the payload of group {id} cannot be read"), error))?);
-        }
-        let digests: Vec<Digest> = groups.iter().map(Group::digest).collect();
-        let found = Batch::digest_of(groups.iter().map(|group| &group.id).zip(digests));
-        if found != digest {
-            return Err(Error::Journal(JournalError::new(format!(
-                "the groups of batch {taken} (training step {step}) have digest {}, recorded {}: restore the run from a \
-                 backup",
-                found.short(),
-                digest.short()
-            ))));
-        }
-        let (gap_mean, gap_max) = Batch::gaps_of(recorded);
-        Ok(Batch { step, taken, version, gap_mean, gap_max, groups, digest })
+/// A recorded batch as it was taken: the same groups in the same order, read back, with the same digest.
+pub(crate) fn recall(
+    recorded: &RecordedBatch,
+    payload: impl FnMut(&GroupId) -> Result<Group, Error>,
+) -> Result<Batch, Error> {
+    let &RecordedBatch { taken, step, version, digest, .. } = recorded;
+    let groups = recorded.groups.iter().map(|taken| &taken.id).map(payload);
+    let groups = groups.collect::<Result<Vec<Group>, _>>()?;
+    let digests: Vec<Digest> = groups.iter().map(Group::digest).collect();
+    let found = Batch::digest_of(groups.iter().map(|group| &group.id).zip(digests));
+    if found != digest {
+        return Err(Error::Journal(JournalError::new(format!(
+            "the groups of batch {taken} (training step {step}) have digest {}, recorded {}: restore the run from a \
+             backup",
+            found.short(),
+            digest.short()
+        ))));
     }
+    let (gap_mean, gap_max) = Batch::gaps_of(&recorded.groups);
+    Ok(Batch { step, taken, version, gap_mean, gap_max, groups, digest })
 }
 
 fn failed(what: &str, error: impl Into<BoxError>) -> Error {

@@ -1,37 +1,11 @@
 //! Batches that an earlier session took, trained again from the log.
 
-use anabranch_core::{Batch, Cause, Draft, Error, EventKind, Group, JournalError, Learner, RecordedBatch, Run, Stamp};
+use anabranch_core::{Cause, Draft, EventKind, Learner, RecordedBatch, Stamp};
 
 use super::Worked;
 use super::trainer::Trainer;
 use crate::Step;
-
-/// The batch as it was taken: same groups, same order, same digest.
-fn recall(run: &Run, recorded: &RecordedBatch) -> Result<Batch, Error> {
-    let groups = recorded.groups.iter().map(|taken| run.payload(&taken.id));
-    let groups = groups.collect::<Result<Vec<Group>, _>>()?;
-    let digests: Vec<_> = groups.iter().map(Group::digest).collect();
-    let digest = Batch::digest_of(groups.iter().map(|group| &group.id).zip(digests));
-    if digest != recorded.digest {
-        return Err(Error::Journal(JournalError::new(format!(
-            "the groups of batch {} (training step {}) have digest {}, recorded {}: restore the run from a backup",
-            recorded.taken,
-            recorded.step,
-            digest.short(),
-            recorded.digest.short()
-        ))));
-    }
-    let (gap_mean, gap_max) = Batch::gaps_of(&recorded.groups);
-    Ok(Batch {
-        step: recorded.step,
-        taken: recorded.taken,
-        version: recorded.version,
-        gap_mean,
-        gap_max,
-        groups,
-        digest,
-    })
-}
+use crate::replay::recall;
 
 impl<L: Learner> Trainer<L> {
     /// Trains on a recorded batch: nothing is published, and the step is recorded only where it was not.
@@ -39,7 +13,7 @@ impl<L: Learner> Trainer<L> {
         let (run, began) = (self.run.clone(), self.run.now());
         let (number, taken, stepped) = (recorded.step, (recorded.taken, recorded.digest), recorded.stepped);
         let train = move |learner: &mut L| {
-            let batch = recall(&run, &recorded)?;
+            let batch = recall(&recorded, |id| Ok(run.payload(id)?))?;
             let report = learner.step(&batch)?;
             Ok((Step::on(&batch), report))
         };

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use anabranch_core::{Cause, Event, EventKind, Moment, Seq};
 
-/// Follows the learner through a session.
+/// Follows the learner: when it was free for a batch. It waited from then to the `BatchTaken`.
 #[derive(Debug, Default)]
-pub(crate) struct LearnerFree {
-    /// Since when it is free, in nanoseconds since the session's start.
+pub struct LearnerFree {
+    /// Since when it was last free, in nanoseconds since the session's start.
     since: u64,
     /// The moments since the last batch from which it can have been free.
     moments: BTreeMap<Seq, u64>,
 }
 
 impl LearnerFree {
-    /// Takes the next event; of a batch it tells since when the learner had been free for it.
-    pub(crate) fn see(&mut self, event: &Event) -> Option<u64> {
+    /// Takes the next event; of a batch it tells since when the learner had been free for it, in nanoseconds since the
+    /// session's start.
+    pub fn see(&mut self, event: &Event) -> Option<u64> {
         match &event.kind {
             EventKind::BatchTaken { .. } => {
                 let named = event.enablers.iter().filter(|enabler| enabler.cause == Cause::LearnerFree);
@@ -25,7 +26,6 @@ impl LearnerFree {
                 });
                 let since = named.max().unwrap_or(self.since).min(event.at);
                 self.moments.clear();
-                self.since = event.at;
                 return Some(since);
             }
             EventKind::RunResumed { .. } => self.moments.clear(),
@@ -43,8 +43,8 @@ impl LearnerFree {
         None
     }
 
-    /// Since when it is free, where it is not training.
-    pub(crate) fn since(&self) -> u64 {
+    /// Since when it is free, where it is not training: nanoseconds since the session's start.
+    pub fn since(&self) -> u64 {
         self.since
     }
 }
