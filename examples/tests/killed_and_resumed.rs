@@ -2,55 +2,19 @@
 //! trained twice, versions and steps continued, and its log proves it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anabranch::parquet::Segments;
 use anabranch::replay::verify;
-use anabranch::{Event, EventKind, ReadLog};
+use anabranch::{Event, EventKind};
+
+use demo::{demo, events, kill_after, succeeded};
+
+mod demo;
 
 const STEPS: u64 = 9;
-
-fn demo(run_dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_async_grpo"));
-    let datasets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets");
-    command
-        .arg("--train")
-        .arg(datasets.join("sort4.jsonl"))
-        .arg("--held-out")
-        .arg(datasets.join("sort4-held-out.jsonl"));
-    command.arg("--run-dir").arg(run_dir).args(["--device", "wgpu", "--steps", &STEPS.to_string()]);
-    command.args([
-        "--batch",
-        "4",
-        "--group-size",
-        "4",
-        "--in-flight",
-        "4",
-        "--capacity",
-        "6",
-        "--checkpoint-every",
-        "4",
-    ]);
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Runs the demo until it prints its line about `step`, then kills it.
-fn kill_after(run_dir: &Path, step: u64) {
-    let mut child = demo(run_dir).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mark = format!("step {step:>4}");
-    let reached = lines.map_while(Result::ok).any(|line| line.starts_with(&mark));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(reached, "the demo ended before it had made step {step}");
-}
-
-fn events(run_dir: &Path) -> Vec<Event> {
-    ReadLog::open(run_dir).unwrap().events().collect::<Result<_, _>>().unwrap()
-}
+const FLAGS: [&str; 8] = ["--steps", "9", "--in-flight", "4", "--capacity", "6", "--checkpoint-every", "4"];
 
 fn count(events: &[Event], name: &str) -> usize {
     events.iter().filter(|event| event.kind.name() == name).count()
@@ -61,15 +25,13 @@ fn a_killed_demo_goes_on_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = dir.path().join("run");
 
-    kill_after(&run_dir, 2);
-    kill_after(&run_dir, 6);
+    kill_after(&run_dir, 2, &FLAGS);
+    kill_after(&run_dir, 6, &FLAGS);
     let killed = events(&run_dir);
     assert!(verify(&killed).is_clean(), "{}", verify(&killed));
     assert_eq!(count(&killed, "run_closed"), 0);
 
-    let output = demo(&run_dir).output().unwrap();
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{text}\n{errors}");
+    let text = succeeded(&demo(&run_dir, &FLAGS).output().unwrap());
     assert!(text.contains("going on with the run"), "{text}");
     let last = text.trim_end().lines().last().unwrap();
     let parts: Vec<&str> = last.split(" | ").collect();
@@ -105,9 +67,7 @@ fn a_killed_demo_goes_on_where_it_was() {
         Segments::open(run_dir.join("parquet")).unwrap().reader().events().map(Result::unwrap).collect();
     assert_eq!(sealed, all, "the Parquet segments hold the whole log, once");
 
-    let again = demo(&run_dir).output().unwrap();
-    assert!(again.status.success());
-    let text = String::from_utf8_lossy(&again.stdout);
+    let text = succeeded(&demo(&run_dir, &FLAGS).output().unwrap());
     assert!(text.contains("has made its 9 steps") && text.contains("--steps"), "{text}");
 }
 

@@ -7,11 +7,10 @@ mod optimizer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anabranch::parquet::SegmentReader;
 use anabranch::policy::{Device, DeviceChoice, Policy};
 use anabranch::prelude::*;
 use anabranch::replay::recompute;
-use anabranch::{BoxError, Group, GroupId, ReadLog, retrain};
+use anabranch::{ReadLog, retrain};
 use anyhow::{Context, Result};
 use clap::Parser;
 
@@ -52,14 +51,7 @@ async fn again(arguments: &Arguments) -> Result<ExitCode> {
     let mut learner = Policy::read(&begun.path, &device)?.learner(optimizer::adamw())?;
     learner.load(&begun.path)?;
 
-    let sealed = SegmentReader::open(arguments.run_dir.join("parquet")).ok();
-    let payload = |id: &GroupId| -> Result<Group, BoxError> {
-        match (log.payload(id), &sealed) {
-            (Err(error), Some(sealed)) => sealed.payload(id)?.ok_or_else(|| BoxError::from(error)),
-            (payload, _) => Ok(payload?),
-        }
-    };
-    let mut steps = std::pin::pin!(retrain(anabranch::replay(log.events(), payload), learner));
+    let mut steps = std::pin::pin!(retrain(anabranch::replay(log.events(), |id| log.payload(id)), learner));
     let mut count = 0;
     while let Some(step) = steps.try_next().await? {
         if let Some(recorded) = step.recorded.filter(|_| !step.is_equal()) {
