@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Makes the recorded run anew, with the demo, and the answers of the SQL recipes to it. Further flags, such as
 # --device, are passed on to the demo.
-# `make.sh scripted` makes one with the scripted engine instead, which needs no device.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,18 +8,30 @@ cd "$here/../.."
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 bin=${CARGO_TARGET_DIR:-target}/debug
+# Vulkan asks for it; any directory silences the message.
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}
 # Of the whole workspace, so that the features, and with them the dependencies, are those already built.
-if [ "${1:-}" = scripted ]; then
-    cargo build --locked --quiet --workspace --bin anabranch --example scripted_run
-    "$bin/examples/scripted_run" "$made/run/parquet" 30
-else
-    cargo build --locked --quiet --workspace --bin anabranch --bin async_grpo
-    # The buffer holds four batches, so that groups grow stale in it, and what runs at a publication is aborted.
-    "$bin/async_grpo" --run-dir "$made/run" --steps 16 --batch 8 --group-size 4 --in-flight 16 --capacity 32 \
-        --max-staleness 1 --in-flight-mode abort --unused retry --checkpoint-every 6 --seed 1 "$@"
-    "$bin/anabranch" export "$made/run"
-fi
+cargo build --locked --quiet --workspace --bins --examples
+
+# More is generated than trained on, so that groups grow stale in the buffer and some are in flight at each publication.
+session() { # MODE STEP STATUS FLAG…: a session that ends with STATUS, killed once it has made STEP if that is 137
+    local mode=$1 last=$2 expected=$3 line pid status=0
+    shift 3
+    coproc demo { exec "$bin/async_grpo" --run-dir "$made/run" --steps 16 --batch 4 --group-size 4 --in-flight 12 \
+        --capacity 16 --max-staleness 1 --unused retry --checkpoint-every 4 --seed 1 --in-flight-mode "$mode" "$@"; }
+    pid=$demo_PID
+    while read -r line; do
+        echo "$line"
+        if [[ $expected -eq 137 && $line =~ ^step\ +$last\  ]]; then kill -KILL "$pid"; fi
+    done <&"${demo[0]}"
+    wait "$pid" 2>/dev/null || status=$?
+    [ "$status" -eq "$expected" ] || { echo "error: the session ended with status $status, expected $expected" >&2; exit 1; }
+}
+session retract 6 137 "$@"
+session in-place 11 137 --accept-changes "$@"
+session abort 16 0 --accept-changes "$@"
 rm -f "$made/run/parquet/LOCK"
+"$bin/anabranch" verify "$made/run"
 "$bin/anabranch" verify "$made/run/parquet"
 "$bin/anabranch" audit "$made/run/parquet" --json >"$made/audit.json"
 python3 - "$made/audit.json" "$made/run/parquet" <<'PYTHON'
@@ -31,7 +42,7 @@ kinds = {reason: audit["groups"]["excluded"].get(reason, 0) for reason in ("stal
 kinds["retried"] = sum(leased for attempt, leased in audit["attempts"].items() if int(attempt) > 0)
 size = sum(path.stat().st_size for path in pathlib.Path(sys.argv[2]).rglob("*") if path.is_file())
 segments = len(list(pathlib.Path(sys.argv[2], "manifest").glob("*.json")))
-print(f"{kinds}, {size} bytes in {segments} segments")
+print(f"{kinds}, {size} bytes in {segments} segments, {audit['sessions']} sessions")
 lacking = [kind for kind, groups in kinds.items() if groups == 0]
 assert not lacking, f"the run has no {' or '.join(lacking)} groups: give it other settings"
 assert size < 500_000, "the recording is to stay under 500,000 bytes: give it fewer --steps"

@@ -32,9 +32,10 @@ pub(super) fn page(name: &str, origin: &str, live: bool, audit: &Audit, course: 
         |title: &str, text: &str, content: &str| writeln!(page, "<section><h2>{title}</h2>{text}{content}</section>");
     section("Summary", "", &summary::summary(audit))?;
     if audit.events > 0 {
+        let sessions = if audit.sessions > 1 { "; a dotted line parts two sessions" } else { "" };
         section(
             "Timeline",
-            "<p>What engines, buffer and learner did. Times count while the run was open.</p>",
+            &format!("<p>What engines, buffer and learner did. Times count while the run was open{sessions}.</p>"),
             &(charts::timeline(course) + &table::table(course)),
         )?;
         section(

@@ -85,7 +85,8 @@ pub(super) fn summary(audit: &Audit) -> String {
             ),
         ),
         tile("Reward", &reward.0, &reward.1),
-        tile("Loss", &loss.0, &loss.1),
+        // A line may break after a hyphen, within a number; not after a minus.
+        tile("Loss", &loss.0.replace('-', "−"), &loss.1),
     ];
     format!("<dl class=\"tiles\">{}</dl>", tiles.concat())
 }
