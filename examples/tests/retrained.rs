@@ -18,6 +18,8 @@ mod demo;
 
 const STEPS: u64 = 7;
 
+type Change = fn(&mut Group);
+
 /// What a run recorded, in memory, where it can be changed.
 #[derive(Clone)]
 struct Recording {
@@ -69,10 +71,10 @@ impl Recording {
 }
 
 /// The learner as it was before the first step.
-fn beginning(run_dir: &Path, device: &Device) -> PolicyLearner {
+fn beginning(run_dir: &Path, device: Device) -> PolicyLearner {
     let past = ReadLog::open(run_dir).unwrap().past().unwrap();
     let begun = past.checkpoints.iter().find(|checkpoint| checkpoint.cursor.step.0 == 0).unwrap();
-    let mut learner = Policy::read(&begun.path, device).unwrap().learner(optimizer::adamw()).unwrap();
+    let mut learner = Policy::read(&begun.path, &device).unwrap().learner(optimizer::adamw()).unwrap();
     learner.load(&begun.path).unwrap();
     learner
 }
@@ -100,11 +102,11 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
 
     let device = Device::open(DeviceChoice::Wgpu).unwrap();
     let recording = Recording::read(&run_dir);
-    let (made, error) = recording.again(beginning(&run_dir, &device)).await;
+    let (made, error) = recording.again(beginning(&run_dir, device)).await;
     assert_eq!((made.len() as u64, error), (STEPS, None));
     assert!(made.iter().all(|step| step.recorded == Some(step.weights)), "{made:?}");
 
-    let changes: [(u64, fn(&mut Group)); 3] = [
+    let changes: [(u64, Change); 3] = [
         (3, |group| *group.samples[0].reward.as_mut().unwrap() += 0.25),
         (4, |group| group.samples[0].logprobs[0] -= 0.01),
         (5, |group| *group.samples[0].tokens.last_mut().unwrap() ^= 1),
@@ -112,7 +114,7 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
     for (step, change) in changes {
         let mut changed = recording.clone();
         changed.change(step, change);
-        let (made, error) = changed.again(beginning(&run_dir, &device)).await;
+        let (made, error) = changed.again(beginning(&run_dir, device)).await;
         assert_eq!((differing(&made), error), ((step..=STEPS).collect(), None), "changed at step {step}");
     }
 
@@ -121,7 +123,7 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
     let before = changed.events.clone();
     changed.change(3, |group| *group.samples[0].reward.as_mut().unwrap() += 0.25);
     changed.events = before;
-    let (made, error) = changed.again(beginning(&run_dir, &device)).await;
+    let (made, error) = changed.again(beginning(&run_dir, device)).await;
     assert_eq!((made.len(), differing(&made)), (2, Vec::new()));
     assert!(error.as_ref().is_some_and(|error| error.contains("training step 3")), "{error:?}");
 
@@ -134,7 +136,7 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
             weights.0[0] ^= 1;
         }
     }
-    let (made, error) = changed.again(beginning(&run_dir, &device)).await;
+    let (made, error) = changed.again(beginning(&run_dir, device)).await;
     assert_eq!((differing(&made), error), (vec![5], None));
 }
 
