@@ -1,5 +1,7 @@
 //! What the combinators cost: groups of eight samples from an engine that takes no time, through the whole chain with a
-//! journal that keeps nothing, beside the same number of groups through one bounded channel between two tasks. And that
+//! journal that keeps nothing, beside the same number of groups through one bounded channel between two tasks: made before
+//! (`channel`), or drawn from the same engine by plain code on their way in (`plain`). The difference of the two is what
+//! the requests and the groups themselves cost, whoever handles them; the chain is to be judged by what it adds. And that
 //! the cost of a group depends neither on their number nor on the buffer's capacity.
 
 use std::hint::black_box;
@@ -10,10 +12,11 @@ use std::time::{Duration, Instant};
 use anabranch::prelude::*;
 use anabranch::{
     Ack, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError, Past,
-    Request, SpanVersion, Timer, Version,
+    Prompt, PromptId, Request, Sample, SampleTimes, Sampling, SamplingKey, SpanVersion, Spans, Status, Timer, Version,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures::SinkExt;
+use futures::Stream;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use tokio::runtime::Runtime;
@@ -95,10 +98,50 @@ async fn chain(groups: u64, capacity: usize) -> Result<u64, BoxError> {
     Ok(seen)
 }
 
-async fn channel(groups: Vec<Group>) -> u64 {
+/// What a user would write without the library: ask the engine, keep what it says, hand the group over.
+async fn plain_group(row: u64) -> Result<Group, BoxError> {
+    let id = PromptId { dataset: "d".into(), epoch: 0, row };
+    let prompt = Prompt { id: id.clone(), tokens: vec![7], fields: Fields::new() };
+    let mut samples = Vec::with_capacity(8);
+    for sample in 0..8 {
+        let request = Request {
+            id: format!("plain/{id}/{sample}"),
+            tokens: prompt.tokens.clone(),
+            position: 0,
+            sampling: Sampling::default(),
+            key: SamplingKey { seed: 0, lease: row, sample },
+        };
+        let (mut tokens, mut loss_mask, mut logprobs) = (prompt.tokens.clone(), Vec::new(), Vec::new());
+        let (mut spans, mut status) = (Spans::new(), Status::Aborted);
+        let mut chunks = NoTime.generate(request);
+        while let Some(chunk) = chunks.try_next().await? {
+            tokens.extend_from_slice(&chunk.tokens);
+            loss_mask.extend(std::iter::repeat_n(true, chunk.tokens.len()));
+            logprobs.extend_from_slice(&chunk.logprobs);
+            spans.push(chunk.tokens.len() as u32, chunk.version, chunk.kv_carried);
+            status = if chunk.finish == Some(Finish::Stop) { Status::Completed } else { status };
+        }
+        samples.push(Sample {
+            tokens,
+            prompt_len: 1,
+            loss_mask,
+            logprobs,
+            truncated_logprobs: None,
+            spans: spans.into_vec(),
+            reward: Some(1.0),
+            status,
+            cause: None,
+            times: SampleTimes::default(),
+        });
+    }
+    let id = GroupId { prompt: id, attempt: 0 };
+    Ok(Group { id, prompt, expected: 8, samples, extra: Fields::new(), context: anabranch::Context::default() })
+}
+
+async fn channel(mut groups: impl Stream<Item = Group> + Send + Unpin + 'static) -> u64 {
     let (mut sender, mut receiver) = futures::channel::mpsc::channel(256);
     let producer = tokio::spawn(async move {
-        for group in groups {
+        while let Some(group) = groups.next().await {
             if sender.send(group).await.is_err() {
                 return;
             }
@@ -134,10 +177,16 @@ fn pipeline(criterion: &mut Criterion) {
                 .map(|_| {
                     let groups = groups.clone();
                     let begun = Instant::now();
-                    assert_eq!(runtime.block_on(channel(groups)), GROUPS);
+                    assert_eq!(runtime.block_on(channel(stream::iter(groups))), GROUPS);
                     begun.elapsed()
                 })
                 .sum()
+        });
+    });
+    bench.bench_function("plain", |bencher| {
+        bencher.iter(|| {
+            let groups = stream::iter(0..GROUPS).then(async |row| plain_group(row).await.expect("a group"));
+            assert_eq!(runtime.block_on(channel(Box::pin(groups))), GROUPS);
         });
     });
     bench.bench_function("chain", |bencher| {

@@ -53,16 +53,13 @@ impl Gate {
         let mut state = self.0.lock();
         let changed = change(&mut state);
         state.settle(now);
-        let mut ready = Vec::new();
-        if state.holds == 0 {
-            ready.push(state.submitters.take());
-        }
-        if state.running == 0 {
-            ready.push(state.idle.take());
-        }
-        if state.standing.is_none() {
-            ready.push(state.moving.take());
-        }
+        let state_now = &mut *state;
+        let ready = [
+            (state_now.holds == 0, &mut state_now.submitters),
+            (state_now.running == 0, &mut state_now.idle),
+            (state_now.standing.is_none(), &mut state_now.moving),
+        ];
+        let ready = ready.map(|(holds, waiting)| if holds { waiting.take() } else { Wakers::default() });
         drop(state);
         ready.into_iter().for_each(Wakers::wake);
         changed
@@ -113,8 +110,16 @@ impl Gate {
         true
     }
 
-    pub(crate) fn leave(&self, now: u64) {
-        self.change(now, |state| state.running -= 1);
+    /// A request has ended. `now` is asked only where it matters to anybody.
+    pub(crate) fn leave(&self, now: impl FnOnce() -> u64) {
+        {
+            let mut state = self.0.lock();
+            if state.running > 1 || (state.holds == 0 && state.idle.is_empty()) {
+                state.running -= 1;
+                return;
+            }
+        }
+        self.change(now(), |state| state.running -= 1);
     }
 
     /// Whether no request runs; if one does, `waker` is woken when the last has ended.
@@ -169,7 +174,7 @@ mod tests {
         gate.hold(10, || ());
         assert!(!gate.try_enter(&waker), "submissions are closed");
         assert_eq!(gate.moved(15), 15, "a request still runs under the hold");
-        gate.leave(20);
+        gate.leave(|| 20);
         assert!(!gate.is_moving(&waker));
         gate.pause(30);
         gate.release(40, || Stamp::earlier(Seq(0)));

@@ -43,7 +43,7 @@ pub struct Submission(Run);
 
 impl Drop for Submission {
     fn drop(&mut self) {
-        self.0.gate().leave(self.0.now());
+        self.0.gate().leave(|| self.0.now());
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,12 +14,11 @@ use anabranch_core::{
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
-use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
 pub(crate) use self::drive::Drive;
 use self::drive::{called, driven};
-use self::sample::{Client, Draft, Retries};
+use self::sample::{Client, Draft, Place, Retries};
 pub use self::session::{Session, Stopped, Turn};
 use self::settings::Settings;
 use self::slots::Slots;
@@ -61,8 +59,8 @@ struct State<E> {
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
     /// Whether the bound on groups outside the buffer kept a lease back since the last one was issued.
     bounded: bool,
-    /// The generation time of the last chunk.
-    progress: Arc<AtomicU64>,
+    /// Made for the first lease, with the settings as they are then.
+    client: Option<Arc<Client<E>>>,
     watchdog: Option<Watchdog>,
 }
 
@@ -103,7 +101,7 @@ impl<S, E> Generate<S, E> {
             growing: BTreeMap::new(),
             running: FuturesUnordered::new(),
             bounded: false,
-            progress: Arc::default(),
+            client: None,
             watchdog: None,
         };
         Self { input: Upstream::new(input), state }
@@ -157,40 +155,42 @@ impl<E: Engine + Clone> State<E> {
         let departed = std::mem::take(&mut self.bounded).then(|| run.last_departed()).flatten();
         let departed = departed.map(|stamp| (Cause::Room, stamp));
         lease.issue(enablers(&run, self.slots.take()).into_iter().chain(departed).collect());
-        if self.growing.is_empty() {
-            self.progress.store(run.generation_time(), Ordering::Relaxed);
+        if let Some(watchdog) = self.watchdog.as_ref().filter(|_| self.growing.is_empty()) {
+            watchdog.begin(&run);
         }
-        let name = lease.id().to_string();
-        let key = self.next_key;
-        self.next_key += 1;
-        let hash = Digest::of(name.as_bytes()).0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-        let client = Client {
-            engine: self.engine.clone(),
-            run: run.clone(),
-            retries: self.settings.retries,
-            progress: self.progress.clone(),
-        };
+        let client = self.client.get_or_insert_with(|| {
+            let Settings { sampling, retries, timeout, .. } = &self.settings;
+            Arc::new(Client {
+                engine: self.engine.clone(),
+                run: run.clone(),
+                sampling: sampling.clone(),
+                retries: *retries,
+                timeout: *timeout,
+                progress: self.watchdog.as_ref().map(Watchdog::progress),
+            })
+        });
+        let group: Arc<str> = format!("{}/{}", run.name(), lease.id()).into();
+        let name = Digest::of(&group.as_bytes()[run.name().len() + 1..]);
+        let hash = name.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         let prompt = self.drive.is_some().then(|| Arc::new(lease.prompt().clone()));
+        let (key, now) = (self.next_key, run.now());
+        self.next_key += 1;
         for index in 0..self.settings.samples {
-            let session = Session {
-                client: client.clone(),
-                draft: Arc::new(Mutex::new(Draft::new(lease.prompt().tokens.clone(), run.now()))),
-                id: format!("{}/{name}/{index}", run.name()),
-                key: SamplingKey { seed: self.settings.seed, lease: hash, sample: index as u32 },
-                sampling: self.settings.sampling.clone(),
-                turns: 0,
-                last_turn: 0,
-            };
-            let sample = match (&mut self.drive, &prompt) {
+            let tokens = Draft::tokens(&lease.prompt().tokens);
+            let place = SamplingKey { seed: self.settings.seed, lease: hash, sample: index as u32 };
+            let place = Place { group: group.clone(), key: place };
+            let outcome = move |sample| Outcome { key, index, sample };
+            self.running.push(match (&mut self.drive, &prompt) {
                 (Some(drive), Some(prompt)) => {
-                    driven(drive, prompt.clone(), session, lease.id().clone(), self.settings.timeout).left_future()
+                    let session = Session::new(client.clone(), Draft::new(tokens, now), place);
+                    driven(drive, prompt.clone(), session, lease.id().clone()).map(outcome).boxed()
                 }
-                _ => called(session, self.settings.timeout).right_future(),
-            };
-            self.running.push(sample.map(move |sample| Outcome { key, index, sample }).boxed());
+                _ => called(client.clone(), tokens, now, place).map(outcome).boxed(),
+            });
         }
-        let missing = self.settings.samples;
-        self.growing.insert(key, Growing { lease, samples: vec![None; missing], missing });
+        let samples = self.settings.samples;
+        let samples = std::iter::repeat_with(|| None).take(samples).collect();
+        self.growing.insert(key, Growing { lease, samples, missing: self.settings.samples });
     }
 
     /// Warns where nothing has happened for long.
@@ -230,7 +230,8 @@ impl Growing {
             id: self.lease.id().clone(),
             prompt: self.lease.prompt().clone(),
             expected: self.samples.len() as u32,
-            samples: self.samples.into_iter().flatten().collect(),
+            // In place: none is missing.
+            samples: self.samples.into_iter().map_while(|sample| sample).collect(),
             extra: Fields::new(),
             context: GroupContext { lease: Some(self.lease), ..GroupContext::default() },
         }

@@ -4,6 +4,8 @@
 //! that says which it is: so no two groups share an input. Arrays go through a small buffer of fixed size, so that
 //! nothing grows with the group, and the hash function gets pieces large enough for all its lanes.
 
+use std::cell::Cell;
+
 use bytemuck::NoUninit;
 
 use super::{Group, Sample, SampleTimes, Status};
@@ -12,13 +14,28 @@ use crate::{Digest, Fields, GroupId, PromptId, SpanVersion, Value, VersionSpan};
 /// Bytes hashed at a time.
 const PIECE: usize = 16 << 10;
 
+thread_local! {
+    /// A piece to write into, so that a small group need not allocate a large one.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 struct Input {
     hasher: blake3::Hasher,
     piece: Vec<u8>,
 }
 
 impl Input {
-    fn bytes(&mut self, mut bytes: &[u8]) {
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        if bytes.len() < PIECE - self.piece.len() {
+            self.piece.extend_from_slice(bytes);
+        } else {
+            self.fill(bytes);
+        }
+    }
+
+    /// Takes in bytes that fill the piece.
+    fn fill(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = bytes.len().min(PIECE - self.piece.len());
             let (now, later) = bytes.split_at(room);
@@ -180,7 +197,9 @@ impl Input {
 
 pub(super) fn of(group: &Group) -> Digest {
     let Group { id: GroupId { prompt: of, attempt }, prompt, expected, samples, extra, context: _ } = group;
-    let mut input = Input { hasher: blake3::Hasher::new(), piece: Vec::with_capacity(PIECE) };
+    let mut input = Input { hasher: blake3::Hasher::new(), piece: SPARE.take() };
+    input.piece.clear();
+    input.piece.reserve_exact(PIECE);
     input.prompt_id(of);
     input.u32(*attempt);
     input.prompt_id(&prompt.id);
@@ -194,6 +213,7 @@ pub(super) fn of(group: &Group) -> Digest {
     }
     let Input { mut hasher, piece } = input;
     hasher.update(&piece);
+    SPARE.set(piece);
     Digest(*hasher.finalize().as_bytes())
 }
 

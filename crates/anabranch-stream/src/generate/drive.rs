@@ -1,15 +1,15 @@
 //! From a session to its sample: what the user's turns, a fault or a timeout make of it.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anabranch_core::{Engine, Error, Finish, LeaseId, Prompt, Run, Sample, Status};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
-use super::sample::{Draft, Stop};
+use super::sample::{Client, Draft, Place, Stop};
 use super::session::Session;
 use super::watch::timeout;
 use crate::panics::{caught, handler_error, message};
@@ -17,11 +17,19 @@ use crate::panics::{caught, handler_error, message};
 /// The user's part of a sample: drives its turns, fails with a message.
 pub(crate) type Drive<E> = Box<dyn FnMut(Arc<Prompt>, Session<E>) -> BoxFuture<'static, Result<(), String>> + Send>;
 
-/// A sample of one call.
-pub(super) async fn called<E: Engine>(mut session: Session<E>, limit: Option<Duration>) -> Result<Sample, Error> {
-    let (run, draft) = (session.client.run.clone(), session.draft.clone());
-    let ended = within(&run, limit, async move { session.generate().await.map_err(|stopped| stopped.cause) }).await;
-    sample(&draft, ended.map(|said| said.map(drop)), &run)
+/// A sample of one call, submitted at `now`.
+pub(super) async fn called<E: Engine>(
+    client: Arc<Client<E>>,
+    prompt: Vec<u32>,
+    now: u64,
+    place: Place,
+) -> Result<Sample, Error> {
+    let draft = Mutex::new(Draft::new(prompt, now));
+    let ended = {
+        let turn = pin!(client.turn(&draft, &place, 0, &client.sampling));
+        within(&client, turn).await
+    };
+    sample(draft.into_inner(), ended.map(|turn| turn.map(drop).map_err(Stop::cause)), &client.run)
 }
 
 /// A sample whose turns the user drives.
@@ -30,38 +38,39 @@ pub(super) fn driven<E: Engine>(
     prompt: Arc<Prompt>,
     session: Session<E>,
     lease: LeaseId,
-    limit: Option<Duration>,
 ) -> impl Future<Output = Result<Sample, Error>> + Send + use<E> {
-    let (run, draft) = (session.client.run.clone(), session.draft.clone());
+    let (client, draft) = (session.client.clone(), session.draft.clone());
     // The closure runs here, and its future is polled where the stream is.
     let turns = caught(|| drive(prompt, session)).map(AssertUnwindSafe);
     async move {
         let panicked = |said: String| Err(handler_error("generate_with", &lease, said));
-        match turns {
-            Err(said) => panicked(said),
-            Ok(turns) => match within(&run, limit, turns.catch_unwind()).await {
-                Some(Err(panic)) => panicked(message(panic.as_ref())),
-                Some(Ok(said)) => sample(&draft, Some(said), &run),
-                None => sample(&draft, None, &run),
+        let ended = match turns {
+            Err(said) => return panicked(said),
+            Ok(turns) => match within(&client, pin!(turns.catch_unwind())).await {
+                Some(Err(panic)) => return panicked(message(panic.as_ref())),
+                Some(Ok(said)) => Some(said),
+                None => None,
             },
-        }
+        };
+        // The user may have kept the session.
+        let nothing = Draft::new(Vec::new(), 0);
+        let draft = std::mem::replace(&mut *draft.lock(), nothing);
+        sample(draft, ended, &client.run)
     }
 }
 
-/// What `work` comes to; nothing where generation went on for `limit` before it did.
-async fn within<T>(run: &Run, limit: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
-    let Some(limit) = limit else { return Some(work.await) };
-    match select(Box::pin(work), Box::pin(timeout(run.clone(), limit))).await {
+/// What `work` comes to; nothing where generation went on for as long as a group may take before it did.
+async fn within<E, F: Future>(client: &Client<E>, work: Pin<&mut F>) -> Option<F::Output> {
+    let Some(limit) = client.timeout else { return Some(work.await) };
+    match select(work, Box::pin(timeout(client.run.clone(), limit))).await {
         Either::Left((done, _)) => Some(done),
         Either::Right(((), _)) => None,
     }
 }
 
 /// The sample that `draft` has become: its turns have ended, or failed, or (`None`) took too long.
-fn sample(draft: &Mutex<Draft>, ended: Option<Result<(), String>>, run: &Run) -> Result<Sample, Error> {
-    let now = run.now();
-    let draft = std::mem::replace(&mut *draft.lock(), Draft::new(Vec::new(), now));
-    let (status, cause) = match (draft.stop.clone(), ended) {
+fn sample(mut draft: Draft, ended: Option<Result<(), String>>, run: &Run) -> Result<Sample, Error> {
+    let (status, cause) = match (draft.stop.take(), ended) {
         (Some(Stop::Fatal(error)), _) => return Err(error.into()),
         (Some(Stop::Aborted(cause)), _) => (Status::Aborted, Some(cause)),
         (None, None) => (Status::Aborted, Some("timeout".to_owned())),
@@ -69,5 +78,5 @@ fn sample(draft: &Mutex<Draft>, ended: Option<Result<(), String>>, run: &Run) ->
         (None, Some(Ok(()))) if draft.finish == Finish::Length => (Status::Truncated, None),
         (None, Some(Ok(()))) => (Status::Completed, None),
     };
-    Ok(draft.end(status, cause, now))
+    Ok(draft.end(status, cause, run.now()))
 }

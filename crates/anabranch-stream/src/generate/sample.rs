@@ -1,5 +1,6 @@
 //! One sample while it is generated.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,8 +29,40 @@ pub(super) enum Stop {
     Fatal(EngineError),
 }
 
-#[derive(Debug)]
+impl Stop {
+    /// What to say of it.
+    pub(super) fn cause(self) -> String {
+        match self {
+            Self::Aborted(cause) => cause,
+            Self::Fatal(error) => error.to_string(),
+        }
+    }
+}
+
+/// Which sample: what its requests are called, and what seeds its draws.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The run and the lease.
+    pub(super) group: Arc<str>,
+    pub(super) key: SamplingKey,
+}
+
+impl Place {
+    /// The name of the request of a turn, the first being 0; turns after it have their number in it.
+    fn request(&self, turn: u32) -> String {
+        let mut name = String::with_capacity(self.group.len() + 8);
+        name.push_str(&self.group);
+        // Writing to a string does not fail.
+        let _ = write!(name, "/{}", self.key.sample);
+        if turn > 0 {
+            let _ = write!(name, "/{turn}");
+        }
+        name
+    }
+}
+
 /// A sample being made: its tokens so far, and what is known of them.
+#[derive(Debug)]
 pub(super) struct Draft {
     pub(super) tokens: Vec<u32>,
     prompt_len: usize,
@@ -45,6 +78,13 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// What a sample begins with: the tokens of its prompt, and room for a short response.
+    pub(super) fn tokens(prompt: &[u32]) -> Vec<u32> {
+        let mut tokens = Vec::with_capacity(prompt.len() + 16);
+        tokens.extend_from_slice(prompt);
+        tokens
+    }
+
     pub(super) fn new(prompt: Vec<u32>, now: u64) -> Self {
         Self {
             prompt_len: prompt.len(),
@@ -65,7 +105,7 @@ impl Draft {
         self.logprobs.len()
     }
 
-    fn push(&mut self, chunk: &Chunk, now: u64) {
+    fn push(&mut self, chunk: Chunk, now: u64) {
         let tokens = chunk.tokens.len();
         if tokens > 0 {
             self.times.first_token.get_or_insert(now);
@@ -78,7 +118,11 @@ impl Draft {
             (None, Some(first)) => self.truncated = Some([&self.logprobs, first.as_slice()].concat()),
             (None, None) => {}
         }
-        self.logprobs.extend_from_slice(&chunk.logprobs);
+        if self.logprobs.is_empty() {
+            self.logprobs = chunk.logprobs;
+        } else {
+            self.logprobs.extend_from_slice(&chunk.logprobs);
+        }
         self.spans.push(tokens as u32, chunk.version, chunk.kv_carried);
     }
 
@@ -114,14 +158,17 @@ impl Draft {
     }
 }
 
-/// What the requests of a sample need.
-#[derive(Clone, Debug)]
+/// What the requests of all samples need.
+#[derive(Debug)]
 pub(super) struct Client<E> {
     pub(super) engine: E,
     pub(super) run: Run,
+    pub(super) sampling: Sampling,
     pub(super) retries: Retries,
-    /// The generation time of the last chunk of any sample.
-    pub(super) progress: Arc<AtomicU64>,
+    /// How long a group may take.
+    pub(super) timeout: Option<Duration>,
+    /// The generation time of the last chunk of any sample, where somebody watches it.
+    pub(super) progress: Option<Arc<AtomicU64>>,
 }
 
 impl<E: Engine> Client<E> {
@@ -133,8 +180,8 @@ impl<E: Engine> Client<E> {
     pub(super) async fn turn(
         &self,
         draft: &Mutex<Draft>,
-        id: String,
-        key: SamplingKey,
+        place: &Place,
+        turn: u32,
         sampling: &Sampling,
     ) -> Result<Finish, Stop> {
         let stopped = |stop: Stop| {
@@ -152,8 +199,13 @@ impl<E: Engine> Client<E> {
                     draft.finish = Finish::Length;
                     return Ok(Finish::Length);
                 }
-                let sampling = Sampling { max_tokens, ..sampling.clone() };
-                Request { id: id.clone(), tokens: draft.tokens.clone(), position: generated as u32, sampling, key }
+                Request {
+                    id: place.request(turn),
+                    tokens: draft.tokens.clone(),
+                    position: generated as u32,
+                    sampling: Sampling { max_tokens, ..sampling.clone() },
+                    key: place.key,
+                }
             };
             if let Some(fault) = fault.take().filter(|_| faults > self.retries.limit) {
                 return stopped(Stop::Aborted(format!("engine, after {} retries: {fault}", self.retries.limit)));
@@ -179,10 +231,13 @@ impl<E: Engine> Client<E> {
         let _running = self.run.submit().await;
         let mut chunks = self.engine.generate(request);
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk?;
-            self.progress.store(self.run.generation_time(), Ordering::Relaxed);
-            draft.lock().push(&chunk, self.run.now());
-            if let Some(finish) = chunk.finish {
+            let mut chunk = chunk?;
+            if let Some(progress) = &self.progress {
+                progress.store(self.run.generation_time(), Ordering::Relaxed);
+            }
+            let finish = chunk.finish.take();
+            draft.lock().push(chunk, self.run.now());
+            if let Some(finish) = finish {
                 return Ok(finish);
             }
         }

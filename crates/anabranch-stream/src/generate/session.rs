@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use anabranch_core::{Engine, Finish, Sampling, SamplingKey};
+use anabranch_core::{Engine, Finish, Sampling};
 use parking_lot::Mutex;
 
-use super::sample::{Client, Draft, Stop};
+use super::sample::{Client, Draft, Place};
 
 /// One sample in the hands of the user: turns of the policy, tokens of its environment, a reward. See
 /// [`generate_with`](crate::RolloutExt::generate_with).
@@ -15,11 +15,9 @@ use super::sample::{Client, Draft, Stop};
 /// error; aborted where the engine gave it up.
 #[derive(Debug)]
 pub struct Session<E> {
-    pub(super) client: Client<E>,
+    pub(super) client: Arc<Client<E>>,
     pub(super) draft: Arc<Mutex<Draft>>,
-    /// The name of its requests; turns after the first get a number.
-    pub(super) id: String,
-    pub(super) key: SamplingKey,
+    pub(super) place: Place,
     pub(super) sampling: Sampling,
     pub(super) turns: u32,
     /// Generated tokens of the last turn that nothing has followed yet.
@@ -44,9 +42,14 @@ pub struct Stopped {
 }
 
 impl<E: Engine> Session<E> {
+    pub(super) fn new(client: Arc<Client<E>>, draft: Draft, place: Place) -> Self {
+        let sampling = client.sampling.clone();
+        Self { client, draft: Arc::new(Mutex::new(draft)), place, sampling, turns: 0, last_turn: 0 }
+    }
+
     /// Which sample of its group, from 0.
     pub fn sample(&self) -> u32 {
-        self.key.sample
+        self.place.key.sample
     }
 
     /// All tokens so far: the prompt's, the policy's and the environment's.
@@ -71,15 +74,14 @@ impl<E: Engine> Session<E> {
     /// closure returns then, the sample is aborted, or the pipeline ends with the engine's error.
     pub async fn generate(&mut self) -> Result<Turn, Stopped> {
         let before = self.draft.lock().tokens.len();
-        let id = if self.turns == 0 { self.id.clone() } else { format!("{}/{}", self.id, self.turns) };
+        let turn = self.turns;
         self.turns += 1;
-        let ended = self.client.turn(&self.draft, id, self.key, &self.sampling).await;
+        let ended = self.client.turn(&self.draft, &self.place, turn, &self.sampling).await;
         let tokens = self.draft.lock().tokens[before..].to_vec();
         self.last_turn = tokens.len();
         match ended {
             Ok(finish) => Ok(Turn { tokens, finish }),
-            Err(Stop::Aborted(cause)) => Err(Stopped { cause }),
-            Err(Stop::Fatal(error)) => Err(Stopped { cause: error.to_string() }),
+            Err(stop) => Err(Stopped { cause: stop.cause() }),
         }
     }
 

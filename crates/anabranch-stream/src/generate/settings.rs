@@ -81,7 +81,7 @@ impl<S, E> Generate<S, E> {
     /// Where `limit` is zero.
     pub fn watchdog(mut self, limit: Duration) -> Self {
         assert!(!limit.is_zero(), "watchdog: must be above zero, or it never stops to warn");
-        self.state.watchdog = Some(Watchdog::new(limit, self.state.progress.clone()));
+        self.state.watchdog = Some(Watchdog::new(limit));
         self
     }
 }

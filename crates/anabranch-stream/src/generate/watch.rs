@@ -38,8 +38,18 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(super) fn new(limit: Duration, progress: Arc<AtomicU64>) -> Self {
-        Self { limit, progress, timer: None }
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, progress: Arc::default(), timer: None }
+    }
+
+    /// Where the generation time of each chunk is to be kept.
+    pub(super) fn progress(&self) -> Arc<AtomicU64> {
+        self.progress.clone()
+    }
+
+    /// A group is submitted, and nothing runs beside it.
+    pub(super) fn begin(&self, run: &Run) {
+        self.progress.store(run.generation_time(), Ordering::Relaxed);
     }
 
     /// To be polled while `oldest` is the group that has been generated for longest; nothing where none is.
