@@ -67,7 +67,11 @@ impl Sample {
 
     /// How many tokens the policy generated.
     pub fn generated(&self) -> u32 {
-        self.loss_mask.iter().filter(|&&generated| generated).count() as u32
+        // Eight at a time: each byte of the sum counts up to 255 words, since a truth value is 0 or 1.
+        let (words, rest) = bytemuck::cast_slice::<bool, u8>(&self.loss_mask).as_chunks::<8>();
+        let lanes = |words: &[[u8; 8]]| words.iter().map(|word| u64::from_ne_bytes(*word)).sum::<u64>();
+        let count = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+        words.chunks(255).map(|words| count(&lanes(words).to_ne_bytes())).sum::<u32>() + count(rest)
     }
 
     /// The oldest version in any span; nothing for a sample without generated tokens.

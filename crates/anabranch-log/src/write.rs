@@ -135,9 +135,16 @@ impl Store {
     pub(crate) fn write_until_closed(&self, head: &HeadFile) {
         let mut sealable = self.queue.lock().heads.completed;
         let mut last = Last::default();
-        while let Some(Pending { batch, waiters, heads }) = self.next_batch(&last) {
+        while let Some(ready) = self.next_ready(&last) {
             let begun = Instant::now();
-            let result = self.commit(batch, heads, head).map_err(|problem| self.poison("writing", &problem));
+            let (mut waiters, mut heads) = (Vec::new(), Heads::default());
+            let batches = ready.into_iter().map(|pending| {
+                waiters.extend(pending.waiters);
+                heads = pending.heads;
+                (pending.batch, pending.heads)
+            });
+            let batches = batches.collect();
+            let result = self.commit(batches, heads, head).map_err(|problem| self.poison("writing", &problem));
             last = Last { records: waiters.len(), took: begun.elapsed() };
             let failed = result.is_err();
             acknowledge(waiters, &result);
@@ -149,9 +156,10 @@ impl Store {
         }
     }
 
-    /// Waits for something to write. Where every commit is synced, whoever waited for the last one is given a moment, a
-    /// part of what a sync takes, to come again: else the first of them would be synced alone and the others wait for it.
-    fn next_batch(&self, last: &Last) -> Option<Pending> {
+    /// Waits for something to write. Where every commit is synced, that is all that is queued, and whoever waited for the
+    /// last one is given a moment, a part of what a sync takes, to come again: else the first of them would be synced
+    /// alone and the others wait for it.
+    fn next_ready(&self, last: &Last) -> Option<Vec<Pending>> {
         let mut queue = self.queue.lock();
         while queue.len() == 0 && !queue.closing {
             self.queued.wait(&mut queue);
@@ -163,17 +171,21 @@ impl Store {
                     break;
                 }
             }
+            return queue.pop_all();
         }
-        queue.pop()
+        queue.pop().map(|next| vec![next])
     }
 
-    /// Commits a batch and says so in HEAD.
-    fn commit(&self, mut batch: WriteBatch, heads: Heads, head: &HeadFile) -> Result<(), String> {
-        let sync = self.durability == Durability::Sync;
+    /// Commits batches, each with the heads that it brings the log to, and says in HEAD how far that is.
+    fn commit(&self, batches: Vec<(WriteBatch, Heads)>, heads: Heads, head: &HeadFile) -> Result<(), String> {
+        let (sync, last) = (self.durability == Durability::Sync, batches.len());
         failpoint::at("commit").map_err(|error| error.to_string())?;
         let committed = self.with_database(|database| {
-            database.put_heads(&mut batch, heads);
-            database.commit(batch, sync)
+            batches.into_iter().zip(1..).try_for_each(|((mut batch, heads), nth)| {
+                database.put_heads(&mut batch, heads);
+                // A sync covers every write before it.
+                database.commit(batch, sync && nth == last)
+            })
         });
         committed.map_err(|error| error.message)?.map_err(|error| error.to_string())?;
         let unsynced = {
@@ -271,7 +283,7 @@ impl Store {
             return Err(JournalError::new(problem));
         }
         self.with_database(|database| {
-            let batch = queue.batch();
+            let batch = queue.batch(record.bytes());
             for (key, value) in &record.events {
                 database.put_event(batch, key, value);
             }
@@ -327,7 +339,7 @@ impl Store {
                 }
                 Some(refusal) => return Err(refusal.clone()),
                 None => {
-                    delete(queue.batch())?;
+                    delete(queue.batch(keys.iter().map(|key| key.len() + PREFIX).sum()))?;
                     queue.commit()
                 }
             }
@@ -341,6 +353,18 @@ impl Store {
 struct Encoded {
     events: Vec<([u8; 8], Vec<u8>)>,
     groups: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What a database adds to a key and a value in a batch, at most.
+const PREFIX: usize = 16;
+
+impl Encoded {
+    /// What it takes in a batch, at most.
+    fn bytes(&self) -> usize {
+        let events = self.events.iter().map(|(key, value)| PREFIX + key.len() + value.len());
+        let groups = self.groups.iter().map(|(key, value)| PREFIX + key.len() + value.len());
+        events.sum::<usize>() + groups.sum::<usize>()
+    }
 }
 
 impl Journal for Store {
