@@ -109,7 +109,9 @@ pub(super) fn read(body: &[u8]) -> Result<Group, Fault> {
     let prompt =
         Prompt { id: prompt.into_owned(), tokens: take(prompt_tokens, &mut rest)?, fields: fields.into_owned() };
     let mut read = Vec::with_capacity(samples.len());
-    for sample in &samples {
+    let lengths = |sample: &SampleDescription<'_>| (sample.logprobs, sample.truncated_logprobs, sample.loss_mask);
+    let lengths: Vec<_> = samples.iter().map(lengths).collect();
+    for sample in samples {
         let before: &[u32] = if sample.prompted { &prompt.tokens } else { &[] };
         read.push(Sample {
             tokens: take_after(before, sample.tokens, &mut rest)?,
@@ -117,21 +119,21 @@ pub(super) fn read(body: &[u8]) -> Result<Group, Fault> {
             loss_mask: Vec::new(),
             logprobs: Vec::new(),
             truncated_logprobs: None,
-            spans: sample.spans.to_vec(),
+            spans: sample.spans.into_owned(),
             reward: sample.reward,
             status: sample.status,
-            cause: sample.cause.as_deref().map(str::to_owned),
+            cause: sample.cause.map(Cow::into_owned),
             times: sample.times,
         });
     }
-    for (sample, described) in read.iter_mut().zip(&samples) {
-        sample.logprobs = take(described.logprobs, &mut rest)?;
+    for (sample, (logprobs, ..)) in read.iter_mut().zip(&lengths) {
+        sample.logprobs = take(*logprobs, &mut rest)?;
     }
-    for (sample, described) in read.iter_mut().zip(&samples) {
-        sample.truncated_logprobs = described.truncated_logprobs.map(|count| take(count, &mut rest)).transpose()?;
+    for (sample, (_, truncated, _)) in read.iter_mut().zip(&lengths) {
+        sample.truncated_logprobs = truncated.map(|count| take(count, &mut rest)).transpose()?;
     }
-    for (sample, described) in read.iter_mut().zip(&samples) {
-        sample.loss_mask = mask(rest.split_off(..described.loss_mask as usize).ok_or_else(cut)?)?;
+    for (sample, (.., loss_mask)) in read.iter_mut().zip(&lengths) {
+        sample.loss_mask = mask(rest.split_off(..*loss_mask as usize).ok_or_else(cut)?)?;
     }
     if !rest.is_empty() {
         return Err(Fault::damaged(format!("{} bytes too many", rest.len())));
