@@ -231,3 +231,32 @@ impl Group {
         GroupSummary { expected: self.expected, samples: self.samples.iter().map(sample).collect() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_tokens_are_those_of_the_mask_whatever_its_length() {
+        let masks = (0..70).chain([2039, 2040, 2041, 5000]).flat_map(|length| {
+            let every = |nth: usize| (0..length).map(|token: usize| token.is_multiple_of(nth)).collect::<Vec<bool>>();
+            [every(1), every(3), vec![false; length]]
+        });
+        for loss_mask in masks {
+            let counted = loss_mask.iter().filter(|&&generated| generated).count();
+            let sample = Sample {
+                tokens: Vec::new(),
+                prompt_len: 0,
+                loss_mask,
+                logprobs: Vec::new(),
+                truncated_logprobs: None,
+                spans: Vec::new(),
+                reward: None,
+                status: Status::Completed,
+                cause: None,
+                times: SampleTimes::default(),
+            };
+            assert_eq!(sample.generated() as usize, counted, "{}", sample.loss_mask.len());
+        }
+    }
+}
