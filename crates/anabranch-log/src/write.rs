@@ -5,18 +5,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_core::{Ack, BoxError, Cursor, Event, EventKind, Group, GroupId, Journal, JournalError, Seq};
+use anabranch_core::{Ack, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
 use futures::executor::block_on;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rocksdb::WriteBatch;
 
 use crate::checkpoint::Checkpoints;
-use crate::codec::{self, Heads};
+use crate::codec::Heads;
 use crate::database::Database;
+use crate::encoded::{self, Encoded};
 use crate::head::HeadFile;
 use crate::queue::{Acknowledged, Pending, Queue, Waiter};
 use crate::seal::{ReadSealed, Seals};
-use crate::{Durability, ReadError, SealError, Segment, failpoint, keys};
+use crate::{Durability, ReadError, SealError, Segment, failpoint};
 
 /// The journal of a run on disk.
 ///
@@ -244,33 +245,6 @@ impl Store {
         self.database.read().as_ref().map(read).ok_or_else(|| closed(&self.run))
     }
 
-    /// Encodes a record: keys and values of its events, keys and values of its payloads.
-    fn encode(events: &[Event], payloads: &[&Group]) -> Result<Encoded, JournalError> {
-        let completed = events.iter().filter_map(|event| match &event.kind {
-            EventKind::Completed { id, .. } => Some(id),
-            _ => None,
-        });
-        if !completed.eq(payloads.iter().map(|group| &group.id)) {
-            let first = events.first().map_or(Seq(0), |event| event.seq);
-            let problem = format!("the record at {first} completes other groups than it brings payloads for");
-            return Err(JournalError::new(problem));
-        }
-        let failed = |error| JournalError::caused("a record could not be encoded", error);
-        let event = |event: &Event| {
-            let key = keys::event(event.seq);
-            Ok((key, codec::encode_event(&key, event).map_err(failed)?))
-        };
-        let group = |group: &&Group| {
-            let key = keys::group(&group.id);
-            let value = codec::encode_group(&key, group).map_err(failed)?;
-            Ok((key, value))
-        };
-        Ok(Encoded {
-            events: events.iter().map(event).collect::<Result<_, _>>()?,
-            groups: payloads.iter().map(group).collect::<Result<_, _>>()?,
-        })
-    }
-
     /// Queues a record in its place.
     fn enqueue(&self, first: Seq, record: &Encoded) -> Result<Acknowledged, JournalError> {
         let mut queue = self.queue.lock();
@@ -339,7 +313,7 @@ impl Store {
                 }
                 Some(refusal) => return Err(refusal.clone()),
                 None => {
-                    delete(queue.batch(keys.iter().map(|key| key.len() + PREFIX).sum()))?;
+                    delete(queue.batch(keys.iter().map(|key| key.len() + encoded::PREFIX).sum()))?;
                     queue.commit()
                 }
             }
@@ -349,29 +323,11 @@ impl Store {
     }
 }
 
-/// A record, encoded.
-struct Encoded {
-    events: Vec<([u8; 8], Vec<u8>)>,
-    groups: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// What a database adds to a key and a value in a batch, at most.
-const PREFIX: usize = 16;
-
-impl Encoded {
-    /// What it takes in a batch, at most.
-    fn bytes(&self) -> usize {
-        let events = self.events.iter().map(|(key, value)| PREFIX + key.len() + value.len());
-        let groups = self.groups.iter().map(|(key, value)| PREFIX + key.len() + value.len());
-        events.sum::<usize>() + groups.sum::<usize>()
-    }
-}
-
 impl Journal for Store {
     fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
         let Some(first) = events.first().map(|event| event.seq) else { return Ack::ready(Ok(())) };
         let io = |error: std::io::Error| JournalError::caused(error.to_string(), error);
-        let record = failpoint::of("append", &events).map_err(io).and_then(|()| Self::encode(&events, payloads));
+        let record = failpoint::of("append", &events).map_err(io).and_then(|()| Encoded::new(&events, payloads));
         // A record that is missing leaves a hole that nothing may be built on, a checkpoint least of all.
         let queued = record.map_err(|error| self.poison("appending to", &error));
         let queued = queued.and_then(|record| self.enqueue(first, &record));
