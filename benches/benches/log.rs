@@ -1,34 +1,50 @@
-//! What durability costs: appending groups of 8 × 512 tokens to a run's log, beside bare `RocksDB` writes of as many
-//! bytes, one `WriteBatch` a group, with the same sync; sixteen producers that wait for their acknowledgements beside
-//! one; opening a log of 10⁶ events; and reading a log with its payloads beside a bare scan of the same database.
+//! What durability costs: appending groups of 8 × 512 tokens to a run's log, beside bare `RocksDB` writes of the same
+//! bytes, one `WriteBatch` a group, with the same sync; sixteen producers that wait for their acknowledgements beside one,
+//! with groups of two sizes, beside as many threads of bare synced writes; opening a log of 10⁶ events; and reading a log
+//! with its payloads beside a bare scan of the same database. Where it is not said, nothing is sealed into Parquet beside.
+//!
+//! Groups are made, and what each side writes lies in memory, before the time begins; what was written is let go of after
+//! it has ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anabranch::prelude::*;
 use anabranch::{
-    Fields, Group, GroupId, Prompt, PromptId, ReadLog, Sample, SampleTimes, SpanVersion, Spans, Status, Version,
+    Durability, EventKind, Fields, Group, GroupId, Prompt, PromptId, ReadLog, Run, Sample, SampleTimes, SpanVersion,
+    Spans, Status, Version,
 };
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use anabranch_log::RunLog;
+use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use futures::executor::block_on;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, WriteOptions};
 
 const SAMPLES: u32 = 8;
 const TOKENS: u32 = 512;
+/// Tokens of a sample where waiting for the disk is nearly all there is.
+const FEW_TOKENS: u32 = 16;
 /// Tokens, log-probs and masks of a group.
 const BYTES: usize = (SAMPLES * TOKENS * (4 + 4 + 1)) as usize;
 
-fn group(row: u64) -> Group {
+/// A group of tokens below 2^17 and of log-probs that compress no better than real ones.
+fn group(row: u64, tokens: u32) -> Group {
     let prompt =
         Prompt { id: PromptId { dataset: "bench".into(), epoch: 0, row }, tokens: vec![1], fields: Fields::new() };
     let mut spans = Spans::new();
-    spans.push(TOKENS, SpanVersion::Exact(Version(0)), false);
+    spans.push(tokens, SpanVersion::Exact(Version(0)), false);
     let spans = spans.into_vec();
-    let sample = |index: u32| Sample {
-        tokens: (0..=TOKENS).map(|token| token.wrapping_mul(index + 3)).collect(),
+    // xorshift
+    let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut noise = move |bits: u32| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state >> (64 - bits)
+    };
+    let mut sample = |index: u32| Sample {
+        tokens: std::iter::once(1).chain((0..tokens).map(|_| noise(17) as u32)).collect(),
         prompt_len: 1,
-        loss_mask: vec![true; TOKENS as usize],
-        logprobs: (0..TOKENS).map(|token| -(token as f32)).collect(),
+        loss_mask: vec![true; tokens as usize],
+        logprobs: (0..tokens).map(|_| -(noise(24) as f32) / 2_f32.powi(22)).collect(),
         truncated_logprobs: None,
         spans: spans.clone(),
         reward: Some(f64::from(index)),
@@ -37,98 +53,157 @@ fn group(row: u64) -> Group {
         times: SampleTimes::default(),
     };
     let id = GroupId { prompt: prompt.id.clone(), attempt: 0 };
-    let samples = (0..SAMPLES).map(sample).collect();
+    let samples = (0..SAMPLES).map(&mut sample).collect();
     Group { id, prompt, expected: SAMPLES, samples, extra: Fields::new(), context: anabranch::Context::default() }
 }
 
+/// Its tokens, log-probs and masks, one after another.
+fn bytes(group: &Group) -> Vec<u8> {
+    let words = |sample: &Sample| -> Vec<u8> {
+        let tokens = sample.response().iter().flat_map(|token| token.to_le_bytes());
+        let logprobs = sample.logprobs.iter().flat_map(|logprob| logprob.to_le_bytes());
+        tokens.chain(logprobs).chain(sample.loss_mask.iter().map(|&mask| u8::from(mask))).collect()
+    };
+    group.samples.iter().flat_map(words).collect()
+}
+
+fn database() -> (DB, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    (DB::open(&options, dir.path()).expect("a database"), dir)
+}
+
+/// Writes `values`, one `WriteBatch` each.
+fn put(db: &DB, key: &AtomicU64, values: &[Vec<u8>], sync: bool) {
+    let mut write = WriteOptions::default();
+    write.set_sync(sync);
+    for value in values {
+        let mut batch = WriteBatch::default();
+        batch.put(key.fetch_add(1, Ordering::Relaxed).to_be_bytes(), value);
+        db.write_opt(batch, &write).expect("a write");
+    }
+}
+
+/// Appends `groups`; with `wait` each waits for its acknowledgement.
+fn append(groups: &mut [Group], wait: bool) {
+    for group in groups {
+        let recorded = group.complete().expect("a group not yet logged");
+        if wait {
+            block_on(recorded.ack).expect("an acknowledgement");
+        }
+    }
+}
+
+/// Appends `rounds` new groups of a run from one thread.
+fn appending(run: &Run, sync: bool) -> impl FnMut(u64) -> Duration {
+    let mut row = 0;
+    move |rounds| {
+        let mut groups: Vec<Group> = (row..row + rounds).map(|row| run.adopt(group(row, TOKENS))).collect();
+        row += rounds;
+        block_on(run.settled()).expect("an acknowledgement");
+        let begun = Instant::now();
+        append(&mut groups, sync);
+        block_on(run.settled()).expect("an acknowledgement");
+        begun.elapsed()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
 fn log(criterion: &mut Criterion) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let mut bench = criterion.benchmark_group("log");
     bench.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(5));
+    bench.sampling_mode(SamplingMode::Flat);
     for (name, durability, sync) in [("process", Durability::Process, false), ("sync", Durability::Sync, true)] {
         bench.bench_function(BenchmarkId::new("rocksdb", name), |bencher| {
-            let dir = tempfile::tempdir().expect("a directory");
-            let mut options = Options::default();
-            options.create_if_missing(true);
-            let db = DB::open(&options, dir.path()).expect("a database");
-            let mut write = WriteOptions::default();
-            write.set_sync(sync);
-            let value = vec![7_u8; BYTES];
-            let mut key = 0_u64;
-            bencher.iter(|| {
-                let mut batch = WriteBatch::default();
-                batch.put(key.to_be_bytes(), &value);
-                db.write_opt(batch, &write).expect("a write");
-                key += 1;
+            let (db, _dir) = database();
+            let key = AtomicU64::new(0);
+            bencher.iter_custom(|rounds| {
+                let first = key.load(Ordering::Relaxed);
+                let values: Vec<Vec<u8>> = (first..first + rounds).map(|row| bytes(&group(row, TOKENS))).collect();
+                let begun = Instant::now();
+                put(&db, &key, &values, sync);
+                begun.elapsed()
             });
         });
         bench.bench_function(BenchmarkId::new("append", name), |bencher| {
-            let _entered = runtime.enter();
             let dir = tempfile::tempdir().expect("a directory");
             let run = RunLog::open(dir.path().join("run"), durability).expect("a run");
-            let mut row = 0;
-            bencher.iter_custom(|rounds| {
-                let groups: Vec<Group> = (row..row + rounds).map(|row| run.adopt(group(row))).collect();
-                row += rounds;
-                let begun = Instant::now();
-                for mut group in groups {
-                    let recorded = group.complete().expect("a group not yet logged");
-                    if sync {
-                        runtime.block_on(recorded.ack).expect("an acknowledgement");
-                    }
-                }
-                runtime.block_on(run.settled()).expect("an acknowledgement");
-                begun.elapsed()
-            });
+            bencher.iter_custom(appending(&run, sync));
+        });
+        bench.bench_function(BenchmarkId::new("append, sealed beside", name), |bencher| {
+            let _entered = runtime.enter();
+            let dir = tempfile::tempdir().expect("a directory");
+            let run = anabranch::RunLog::open(dir.path().join("run"), durability).expect("a run");
+            bencher.iter_custom(appending(&run, sync));
         });
     }
     bench.finish();
 }
 
+/// Has each of `parts` worked on by a thread of its own; gives the time for `rounds` of all that they hold.
+fn side_by_side<T: Send>(mut parts: Vec<Vec<T>>, rounds: u64, work: impl Fn(&mut [T]) + Sync) -> Duration {
+    let all: usize = parts.iter().map(Vec::len).sum();
+    let work = &work;
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for part in &mut parts {
+            scope.spawn(move || work(part));
+        }
+    });
+    begun.elapsed().mul_f64(rounds as f64 / all as f64)
+}
+
 fn producers(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut bench = criterion.benchmark_group("log-producers");
-    bench.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(5));
-    for producers in [1_u64, 16] {
-        bench.bench_function(BenchmarkId::new("sync", producers), |bencher| {
-            let _entered = runtime.enter();
-            let dir = tempfile::tempdir().expect("a directory");
-            let run = RunLog::open(dir.path().join("run"), Durability::Sync).expect("a run");
-            let row = AtomicU64::new(0);
-            let produce = |groups: u64| {
-                for _ in 0..groups {
-                    let mut group = run.adopt(group(row.fetch_add(1, Ordering::Relaxed)));
-                    block_on(group.complete().expect("a group not yet logged").ack).expect("an acknowledgement");
-                }
-            };
-            bencher.iter_custom(|rounds| {
-                let each = rounds.div_ceil(producers);
-                let begun = Instant::now();
-                std::thread::scope(|scope| {
-                    for _ in 0..producers {
-                        scope.spawn(|| produce(each));
-                    }
+    bench.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(4));
+    bench.sampling_mode(SamplingMode::Flat);
+    for tokens in [FEW_TOKENS, TOKENS] {
+        for producers in [1_u64, 16] {
+            let name = format!("8 x {tokens} tokens, {producers}");
+            bench.bench_function(BenchmarkId::new("rocksdb", &name), |bencher| {
+                let (db, _dir) = database();
+                let key = AtomicU64::new(0);
+                bencher.iter_custom(|rounds| {
+                    let each = rounds.div_ceil(producers);
+                    let values =
+                        |part: u64| (0..each).map(|row| bytes(&group(part * each + row, tokens))).collect::<Vec<_>>();
+                    side_by_side((0..producers).map(values).collect(), rounds, |values| put(&db, &key, values, true))
                 });
-                begun.elapsed().mul_f64(rounds as f64 / (each * producers) as f64)
             });
-        });
+            bench.bench_function(BenchmarkId::new("append", &name), |bencher| {
+                let dir = tempfile::tempdir().expect("a directory");
+                let run = RunLog::open(dir.path().join("run"), Durability::Sync).expect("a run");
+                let mut row = 0;
+                bencher.iter_custom(|rounds| {
+                    let each = rounds.div_ceil(producers);
+                    let mut groups = || {
+                        row += each;
+                        (row - each..row).map(|row| run.adopt(group(row, tokens))).collect::<Vec<_>>()
+                    };
+                    let parts = (0..producers).map(|_| groups()).collect();
+                    block_on(run.settled()).expect("an acknowledgement");
+                    side_by_side(parts, rounds, |groups| append(groups, true))
+                });
+            });
+        }
     }
     bench.finish();
 }
 
 fn opening(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let _entered = runtime.enter();
     let mut bench = criterion.benchmark_group("log-opening");
     bench.sample_size(10).measurement_time(Duration::from_secs(10));
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("run");
     let run = RunLog::open(&path, Durability::Process).expect("a run");
     for row in 0..500_000 {
-        let mut small = group(row);
-        small.samples.clear();
-        run.adopt(small).complete().expect("a group not yet logged");
+        let empty = Group { samples: Vec::new(), ..group(row, 0) };
+        run.adopt(empty).complete().expect("a group not yet logged");
         if row % 1000 == 0 {
             block_on(run.settled()).expect("an acknowledgement");
         }
@@ -145,15 +220,13 @@ fn opening(criterion: &mut Criterion) {
 
 fn replay(criterion: &mut Criterion) {
     const GROUPS: u64 = 2000;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let _entered = runtime.enter();
     let mut bench = criterion.benchmark_group("log-replay");
     bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("run");
     let run = RunLog::open(&path, Durability::Process).expect("a run");
     for row in 0..GROUPS {
-        run.adopt(group(row)).complete().expect("a group not yet logged");
+        run.adopt(group(row, TOKENS)).complete().expect("a group not yet logged");
     }
     run.close().expect("a sealed run");
     // What the write-ahead log held goes into sorted files.
@@ -174,6 +247,17 @@ fn replay(criterion: &mut Criterion) {
         bencher.iter(|| {
             let groups: usize = log.segments(None).map(|segment| segment.expect("a segment").groups.len()).sum();
             assert_eq!(groups as u64, GROUPS);
+        });
+    });
+    bench.bench_function("each payload as its event comes", |bencher| {
+        bencher.iter(|| {
+            let mut groups = 0;
+            for event in log.events() {
+                if let EventKind::Completed { id, .. } = event.expect("an event").kind {
+                    groups += u64::from(log.payload(&id).expect("a payload").expected == SAMPLES);
+                }
+            }
+            assert_eq!(groups, GROUPS);
         });
     });
     bench.finish();

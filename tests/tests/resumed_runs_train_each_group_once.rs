@@ -10,7 +10,7 @@ use anabranch::engine::{HashChain, Sim};
 use anabranch::parquet::Segments;
 use anabranch::prelude::*;
 use anabranch::replay::verify;
-use anabranch::{BoxError, Digest, Event, EventKind, Fields, GroupId, ReadLog, publish};
+use anabranch::{BoxError, Digest, Event, EventKind, Fields, GroupId, ReadLog, RunLogOptions, publish, salvage};
 
 const SEED: u64 = 11;
 const BATCH: usize = 3;
@@ -21,8 +21,12 @@ fn dataset() -> Dataset {
 
 /// One session: steps until `stop` more were seen, then the pipeline is dropped in mid-flight. Gives whether the dataset
 /// was used up, and the learner's digest after the last step.
-async fn session(dir: &Path, stop: usize) -> Result<(bool, Option<anabranch::Digest>), BoxError> {
-    let run = RunLog::open(dir, Durability::Process)?;
+async fn session(dir: &Path, stop: usize) -> Result<(bool, Option<Digest>), BoxError> {
+    session_with(dir, stop, RunLog::options()).await
+}
+
+async fn session_with(dir: &Path, stop: usize, options: RunLogOptions) -> Result<(bool, Option<Digest>), BoxError> {
+    let run = RunLog::open_with(dir, Durability::Process, options)?;
     let engine = Sim::random(SEED, 1..=9, 1..=20).install_time(Duration::from_millis(3));
     let mut steps = run
         .prompts(dataset())
@@ -102,6 +106,51 @@ async fn a_run_torn_down_anywhere_trains_each_group_once() {
         .collect::<Result<_, _>>()
         .expect("sealed events");
     assert_eq!(sealed, log, "the Parquet segments hold the whole log, once");
+}
+
+/// Retention drops what only checkpoint 0 still needs: where the later ones are damaged, training begins there all the
+/// same, on the payloads in the segments.
+#[tokio::test(start_paused = true)]
+async fn with_every_later_checkpoint_damaged_it_trains_again_from_the_first_on_sealed_payloads() {
+    const STEPS: usize = 10;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("run");
+    let options = || RunLog::options().keep_checkpoints(1);
+    let (_, trained) = session_with(&path, STEPS, options()).await.expect("a session");
+    let counts = ReadLog::open(&path).expect("a log").check().expect("a whole log");
+    assert!(counts.dropped >= (BATCH * 8) as u64, "{counts:?}");
+    for checkpoint in std::fs::read_dir(path.join("checkpoints")).expect("checkpoints").flatten() {
+        if checkpoint.file_name() != "step-000000" {
+            let files = std::fs::read_dir(checkpoint.path()).expect("its files").flatten().map(|file| file.path());
+            let state = files.into_iter().find(|file| !file.ends_with("cursor.json")).expect("the learner's state");
+            std::fs::write(state, b"damaged").expect("a write");
+        }
+    }
+
+    let before = events(&path).len();
+    let (_, again) = session_with(&path, STEPS, options()).await.expect("a session");
+    assert_eq!(again, trained, "the same weights after the same steps");
+    let equal: Vec<u64> = events(&path)[before..]
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Restepped { step, equal, .. } => equal.then_some(step.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(equal, (1..=STEPS as u64).collect::<Vec<_>>(), "every step was trained again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_database_is_gone_is_salvaged_from_its_segments_and_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, new) = (dir.path().join("run"), dir.path().join("new"));
+    session(&path, 9).await.expect("a session");
+    let recorded = events(&path);
+    std::fs::remove_file(path.join("log/CURRENT")).expect("a file");
+    let salvaged = salvage(&path, &new).expect("something");
+    assert!(salvaged.is_whole() && salvaged.not_resumable.is_none(), "{salvaged:?}");
+    assert_eq!(events(&new), recorded);
+    session(&new, 9).await.expect("a session");
 }
 
 #[tokio::test(start_paused = true)]

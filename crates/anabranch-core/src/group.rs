@@ -67,7 +67,11 @@ impl Sample {
 
     /// How many tokens the policy generated.
     pub fn generated(&self) -> u32 {
-        self.loss_mask.iter().filter(|&&generated| generated).count() as u32
+        // Eight at a time: each byte of the sum counts up to 255 words, since a truth value is 0 or 1.
+        let (words, rest) = bytemuck::cast_slice::<bool, u8>(&self.loss_mask).as_chunks::<8>();
+        let lanes = |words: &[[u8; 8]]| words.iter().map(|word| u64::from_ne_bytes(*word)).sum::<u64>();
+        let count = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+        words.chunks(255).map(|words| count(&lanes(words).to_ne_bytes())).sum::<u32>() + count(rest)
     }
 
     /// The oldest version in any span; nothing for a sample without generated tokens.
@@ -225,5 +229,34 @@ impl Group {
             times: sample.times,
         };
         GroupSummary { expected: self.expected, samples: self.samples.iter().map(sample).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_tokens_are_those_of_the_mask_whatever_its_length() {
+        let masks = (0..70).chain([2039, 2040, 2041, 5000]).flat_map(|length| {
+            let every = |nth: usize| (0..length).map(|token: usize| token.is_multiple_of(nth)).collect::<Vec<bool>>();
+            [every(1), every(3), vec![false; length]]
+        });
+        for loss_mask in masks {
+            let counted = loss_mask.iter().filter(|&&generated| generated).count();
+            let sample = Sample {
+                tokens: Vec::new(),
+                prompt_len: 0,
+                loss_mask,
+                logprobs: Vec::new(),
+                truncated_logprobs: None,
+                spans: Vec::new(),
+                reward: None,
+                status: Status::Completed,
+                cause: None,
+                times: SampleTimes::default(),
+            };
+            assert_eq!(sample.generated() as usize, counted, "{}", sample.loss_mask.len());
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anabranch_core::{BoxError, Checkpoint, Cursor, JournalError, TrainingStep};
 use serde::{Deserialize, Serialize};
 
-use crate::failpoint;
+use crate::{OpenError, ReadError, failpoint};
 
 const CURSOR: &str = "cursor.json";
 const FORMAT: u32 = 1;
@@ -45,6 +45,14 @@ struct Record {
 struct FileRecord {
     bytes: u64,
     blake3: String,
+}
+
+/// Why a directory is no checkpoint.
+enum Fault {
+    /// It is not what was written.
+    Damaged(String),
+    /// A newer library wrote it, in this format.
+    Newer(u32),
 }
 
 /// A whole checkpoint found on disk.
@@ -96,28 +104,30 @@ impl Checkpoints {
         Ok(self.named()?.into_iter().rev().map(|(_, name)| name).collect())
     }
 
-    /// The checkpoint of this name, if it is whole.
-    pub(crate) fn one(&self, name: &str) -> Option<Listed> {
+    /// The checkpoint of this name, if it is whole. A damaged one is skipped with a warning that names it; one of a newer
+    /// format is no damage, and is refused.
+    pub(crate) fn one(&self, name: &str) -> Result<Option<Listed>, ReadError> {
         let path = self.directory.join(name);
-        let Record { cursor, watermark, .. } = read(&path).ok()?;
-        Some(Listed { checkpoint: Checkpoint { name: name.to_owned(), path, cursor }, watermark })
-    }
-
-    /// The whole checkpoints, newest first. A damaged one is skipped with a warning that names it.
-    pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
-        let mut found = Vec::new();
-        for (_, name) in self.named()?.into_iter().rev() {
-            let path = self.directory.join(&name);
-            match read(&path) {
-                Ok(Record { cursor, watermark, .. }) => {
-                    found.push(Listed { checkpoint: Checkpoint { name, path, cursor }, watermark });
-                }
-                Err(problem) => tracing::warn!(
-                    checkpoint = %path.display(), problem, "a damaged checkpoint is skipped, the one before it is used"
-                ),
+        match read(&path) {
+            Ok(Record { cursor, watermark, .. }) => {
+                Ok(Some(Listed { checkpoint: Checkpoint { name: name.to_owned(), path, cursor }, watermark }))
+            }
+            Err(Fault::Damaged(problem)) => {
+                tracing::warn!(checkpoint = %path.display(), problem, "a damaged checkpoint is skipped");
+                Ok(None)
+            }
+            Err(Fault::Newer(found)) => {
+                let (what, path) = (format!("checkpoint {name}"), self.directory.clone());
+                Err(ReadError::Newer { what, path, found, known: FORMAT })
             }
         }
-        Ok(found)
+    }
+
+    /// The whole checkpoints, newest first.
+    pub(crate) fn list(&self) -> Result<Vec<Listed>, OpenError> {
+        let names = self.names().map_err(OpenError::file("reading", &self.directory))?;
+        let found = names.iter().filter_map(|name| self.one(name).transpose());
+        Ok(found.collect::<Result<_, _>>()?)
     }
 
     /// The cursor of the oldest of the last ones, which everything that training needs again lies behind; nothing where
@@ -134,7 +144,7 @@ impl Checkpoints {
             let path = self.directory.join(&entry);
             if let Some(name) = entry.strip_prefix(OLD)
                 && !self.directory.join(name).exists()
-                && read(&path).is_ok()
+                && !matches!(read(&path), Err(Fault::Damaged(_)))
             {
                 fs::rename(&path, self.directory.join(name))?;
             } else if entry.starts_with(PART) || entry.starts_with(OLD) {
@@ -205,30 +215,41 @@ fn record(directory: &Path, cursor: &Cursor, watermark: u64) -> io::Result<()> {
     sync_directories(directory)
 }
 
-/// The record of the checkpoint in `directory`, if it is whole; else what is wrong.
-fn read(directory: &Path) -> Result<Record, String> {
+/// The record of the checkpoint in `directory`, if it is whole.
+fn read(directory: &Path) -> Result<Record, Fault> {
     let record = read_record(directory)?;
     for (name, recorded) in &record.files {
-        let now = file_record(&directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
-        if now != *recorded {
-            return Err(format!("{name}: it is not what was written"));
+        let now = file_record(&directory.join(name));
+        if now.map_err(|error| Fault::Damaged(format!("{name}: {error}")))? != *recorded {
+            return Err(Fault::Damaged(format!("{name}: it is not what was written")));
         }
     }
     Ok(record)
 }
 
 /// The same, without a look at its files.
-fn read_record(directory: &Path) -> Result<Record, String> {
-    let bytes = fs::read(directory.join(CURSOR)).map_err(|error| format!("{CURSOR}: {error}"))?;
-    let mut record: Record = serde_json::from_slice(&bytes).map_err(|error| format!("{CURSOR}: {error}"))?;
-    let stored = std::mem::take(&mut record.checksum);
-    if checksum(&record).map_err(|error| error.to_string())? != stored {
-        return Err(format!("{CURSOR}: its checksum disagrees"));
+fn read_record(directory: &Path) -> Result<Record, Fault> {
+    /// What every format has.
+    #[derive(Deserialize)]
+    struct Any {
+        format: u32,
     }
-    if record.format > FORMAT {
-        return Err(format!("{CURSOR}: format {}, this library reads formats up to {FORMAT}", record.format));
+
+    let damaged = |problem: &dyn std::fmt::Display| Fault::Damaged(format!("{CURSOR}: {problem}"));
+    let bytes = fs::read(directory.join(CURSOR)).map_err(|error| damaged(&error))?;
+    let Any { format } = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
+    let record = serde_json::from_slice(&bytes).map_err(|error| damaged(&error)).and_then(|mut record: Record| {
+        // A number that damage made is no newer format: with this one the checksum holds.
+        record.format = record.format.min(FORMAT);
+        let stored = std::mem::take(&mut record.checksum);
+        let holds = checksum(&record).map_err(|error| damaged(&error))? == stored;
+        if holds { Ok(record) } else { Err(damaged(&"its checksum disagrees")) }
+    });
+    match record {
+        Err(_) if format > FORMAT => Err(Fault::Newer(format)),
+        Ok(_) if format > FORMAT => Err(damaged(&"its checksum disagrees")),
+        record => record,
     }
-    Ok(record)
 }
 
 fn checksum(record: &Record) -> io::Result<u32> {

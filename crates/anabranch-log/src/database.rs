@@ -160,10 +160,10 @@ impl Database {
 
     /// The payload of a completed group.
     pub(crate) fn group(&self, id: &GroupId) -> Result<Group, ReadError> {
-        let (key, what) = (keys::group(id), format!("the payload of group {id}"));
+        let (key, what) = (keys::group(id), || format!("the payload of group {id}"));
         match self.get(keys::GROUPS, &key)? {
-            Some(value) => codec::decode_group(&key, &value).map_err(|fault| self.fault(&what, fault)),
-            None => Err(ReadError::Missing { what, path: self.path.clone() }),
+            Some(value) => codec::decode_group(&key, &value).map_err(|fault| self.fault(&what(), fault)),
+            None => Err(ReadError::Missing { what: what(), path: self.path.clone() }),
         }
     }
 

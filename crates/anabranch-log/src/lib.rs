@@ -16,6 +16,7 @@
 mod checkpoint;
 mod codec;
 mod database;
+mod encoded;
 mod error;
 mod failpoint;
 #[cfg(any(test, feature = "fuzzing"))]

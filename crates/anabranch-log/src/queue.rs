@@ -8,8 +8,12 @@ use rocksdb::WriteBatch;
 
 use crate::codec::Heads;
 
-/// From this size on, what is appended goes into the next batch: beyond it a batch gains nothing and only grows.
-const BATCH: usize = 1 << 20;
+/// Room of a batch; what does not fit goes into the next one. Larger ones gain nothing: they only fall out of the caches
+/// between the threads.
+const BATCH: usize = 256 << 10;
+
+/// Room for what the writer adds, and for the batch's own header.
+const MARGIN: usize = 256;
 
 /// Where somebody waits for a commit.
 pub(crate) type Waiter = oneshot::Sender<Result<(), JournalError>>;
@@ -30,6 +34,8 @@ pub(crate) struct Queue {
 /// What is committed at once.
 pub(crate) struct Pending {
     pub(crate) batch: WriteBatch,
+    /// What it may grow to.
+    room: usize,
     pub(crate) waiters: Vec<Waiter>,
     /// What the log comes to with it.
     pub(crate) heads: Heads,
@@ -40,11 +46,13 @@ impl Queue {
         Self { batches: VecDeque::new(), heads, completing: None, refusal: None, closing: false }
     }
 
-    /// The batch that the next record goes into.
-    pub(crate) fn batch(&mut self) -> &mut WriteBatch {
-        if self.batches.back().is_none_or(|pending| pending.batch.size_in_bytes() >= BATCH) {
-            let batch = WriteBatch::default();
-            self.batches.push_back(Pending { batch, waiters: Vec::new(), heads: self.heads });
+    /// The batch that the next record, of about `bytes`, goes into.
+    pub(crate) fn batch(&mut self, bytes: usize) -> &mut WriteBatch {
+        if self.batches.back().is_none_or(|pending| pending.batch.size_in_bytes() + bytes > pending.room) {
+            // In one piece: a batch that grows is copied each time it does.
+            let room = bytes.max(BATCH);
+            let batch = WriteBatch::with_capacity_bytes(room + MARGIN);
+            self.batches.push_back(Pending { batch, room, waiters: Vec::new(), heads: self.heads });
         }
         let last = self.batches.len() - 1;
         &mut self.batches[last].batch
@@ -63,6 +71,11 @@ impl Queue {
     /// What is to be committed next.
     pub(crate) fn pop(&mut self) -> Option<Pending> {
         self.batches.pop_front()
+    }
+
+    /// All that waits; nothing where nothing does.
+    pub(crate) fn pop_all(&mut self) -> Option<Vec<Pending>> {
+        (!self.batches.is_empty()).then(|| self.batches.drain(..).collect())
     }
 
     /// How many records wait.

@@ -129,9 +129,7 @@ impl ReadLog {
     pub fn past(&self) -> Result<Past, OpenError> {
         let (mut past, _) = recover::fold(&self.database)?;
         past.lost = self.lost;
-        let directory = layout::checkpoints(&self.run);
-        let checkpoints = Checkpoints::new(directory.clone(), 1).list();
-        let checkpoints = checkpoints.map_err(OpenError::file("reading", &directory))?;
+        let checkpoints = Checkpoints::new(layout::checkpoints(&self.run), 1).list()?;
         past.checkpoints = checkpoints.into_iter().map(|found| found.checkpoint).collect();
         Ok(past)
     }

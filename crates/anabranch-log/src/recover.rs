@@ -36,7 +36,7 @@ pub(crate) fn recover(
     let database = exists.then(|| Database::read(&log)).transpose()?;
     let (mut past, heads) = database.as_ref().map_or_else(|| Ok(Default::default()), fold)?;
     past.lost = lost(run, head, heads.next)?;
-    for found in checkpoints.list().map_err(OpenError::file("reading", &layout::checkpoints(run)))? {
+    for found in checkpoints.list()? {
         if found.watermark > heads.next {
             let witness = found.checkpoint.path;
             return Err(OpenError::Behind { log, found: heads.next, witness, needed: found.watermark });

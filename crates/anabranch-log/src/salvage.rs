@@ -230,7 +230,7 @@ fn payload_of(
 fn copy_checkpoints(run: &Path, to: &Path, salvaged: &mut Salvaged) -> Result<(), SalvageError> {
     let found = Checkpoints::new(layout::checkpoints(run), 1);
     for name in found.names()? {
-        let listed = found.one(&name).filter(|listed| listed.watermark <= salvaged.events);
+        let listed = good(found.one(&name))?.filter(|listed| listed.watermark <= salvaged.events);
         match listed {
             Some(listed) => {
                 copy_directory(&listed.checkpoint.path, &layout::checkpoints(to).join(&name))?;

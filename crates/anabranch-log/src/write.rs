@@ -5,18 +5,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_core::{Ack, BoxError, Cursor, Event, EventKind, Group, GroupId, Journal, JournalError, Seq};
+use anabranch_core::{Ack, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
 use futures::executor::block_on;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rocksdb::WriteBatch;
 
 use crate::checkpoint::Checkpoints;
-use crate::codec::{self, Heads};
+use crate::codec::Heads;
 use crate::database::Database;
+use crate::encoded::{self, Encoded};
 use crate::head::HeadFile;
 use crate::queue::{Acknowledged, Pending, Queue, Waiter};
 use crate::seal::{ReadSealed, Seals};
-use crate::{Durability, ReadError, SealError, Segment, failpoint, keys};
+use crate::{Durability, ReadError, SealError, Segment, failpoint};
 
 /// The journal of a run on disk.
 ///
@@ -135,9 +136,16 @@ impl Store {
     pub(crate) fn write_until_closed(&self, head: &HeadFile) {
         let mut sealable = self.queue.lock().heads.completed;
         let mut last = Last::default();
-        while let Some(Pending { batch, waiters, heads }) = self.next_batch(&last) {
+        while let Some(ready) = self.next_ready(&last) {
             let begun = Instant::now();
-            let result = self.commit(batch, heads, head).map_err(|problem| self.poison("writing", &problem));
+            let (mut waiters, mut heads) = (Vec::new(), Heads::default());
+            let batches = ready.into_iter().map(|pending| {
+                waiters.extend(pending.waiters);
+                heads = pending.heads;
+                (pending.batch, pending.heads)
+            });
+            let batches = batches.collect();
+            let result = self.commit(batches, heads, head).map_err(|problem| self.poison("writing", &problem));
             last = Last { records: waiters.len(), took: begun.elapsed() };
             let failed = result.is_err();
             acknowledge(waiters, &result);
@@ -149,9 +157,10 @@ impl Store {
         }
     }
 
-    /// Waits for something to write. Where every commit is synced, whoever waited for the last one is given a moment, a
-    /// part of what a sync takes, to come again: else the first of them would be synced alone and the others wait for it.
-    fn next_batch(&self, last: &Last) -> Option<Pending> {
+    /// Waits for something to write. Where every commit is synced, that is all that is queued, and whoever waited for the
+    /// last one is given a moment, a part of what a sync takes, to come again: else the first of them would be synced
+    /// alone and the others wait for it.
+    fn next_ready(&self, last: &Last) -> Option<Vec<Pending>> {
         let mut queue = self.queue.lock();
         while queue.len() == 0 && !queue.closing {
             self.queued.wait(&mut queue);
@@ -163,17 +172,21 @@ impl Store {
                     break;
                 }
             }
+            return queue.pop_all();
         }
-        queue.pop()
+        queue.pop().map(|next| vec![next])
     }
 
-    /// Commits a batch and says so in HEAD.
-    fn commit(&self, mut batch: WriteBatch, heads: Heads, head: &HeadFile) -> Result<(), String> {
-        let sync = self.durability == Durability::Sync;
+    /// Commits batches, each with the heads that it brings the log to, and says in HEAD how far that is.
+    fn commit(&self, batches: Vec<(WriteBatch, Heads)>, heads: Heads, head: &HeadFile) -> Result<(), String> {
+        let (sync, last) = (self.durability == Durability::Sync, batches.len());
         failpoint::at("commit").map_err(|error| error.to_string())?;
         let committed = self.with_database(|database| {
-            database.put_heads(&mut batch, heads);
-            database.commit(batch, sync)
+            batches.into_iter().zip(1..).try_for_each(|((mut batch, heads), nth)| {
+                database.put_heads(&mut batch, heads);
+                // A sync covers every write before it.
+                database.commit(batch, sync && nth == last)
+            })
         });
         committed.map_err(|error| error.message)?.map_err(|error| error.to_string())?;
         let unsynced = {
@@ -232,33 +245,6 @@ impl Store {
         self.database.read().as_ref().map(read).ok_or_else(|| closed(&self.run))
     }
 
-    /// Encodes a record: keys and values of its events, keys and values of its payloads.
-    fn encode(events: &[Event], payloads: &[&Group]) -> Result<Encoded, JournalError> {
-        let completed = events.iter().filter_map(|event| match &event.kind {
-            EventKind::Completed { id, .. } => Some(id),
-            _ => None,
-        });
-        if !completed.eq(payloads.iter().map(|group| &group.id)) {
-            let first = events.first().map_or(Seq(0), |event| event.seq);
-            let problem = format!("the record at {first} completes other groups than it brings payloads for");
-            return Err(JournalError::new(problem));
-        }
-        let failed = |error| JournalError::caused("a record could not be encoded", error);
-        let event = |event: &Event| {
-            let key = keys::event(event.seq);
-            Ok((key, codec::encode_event(&key, event).map_err(failed)?))
-        };
-        let group = |group: &&Group| {
-            let key = keys::group(&group.id);
-            let value = codec::encode_group(&key, group).map_err(failed)?;
-            Ok((key, value))
-        };
-        Ok(Encoded {
-            events: events.iter().map(event).collect::<Result<_, _>>()?,
-            groups: payloads.iter().map(group).collect::<Result<_, _>>()?,
-        })
-    }
-
     /// Queues a record in its place.
     fn enqueue(&self, first: Seq, record: &Encoded) -> Result<Acknowledged, JournalError> {
         let mut queue = self.queue.lock();
@@ -271,7 +257,7 @@ impl Store {
             return Err(JournalError::new(problem));
         }
         self.with_database(|database| {
-            let batch = queue.batch();
+            let batch = queue.batch(record.bytes());
             for (key, value) in &record.events {
                 database.put_event(batch, key, value);
             }
@@ -327,7 +313,7 @@ impl Store {
                 }
                 Some(refusal) => return Err(refusal.clone()),
                 None => {
-                    delete(queue.batch())?;
+                    delete(queue.batch(keys.iter().map(|key| key.len() + encoded::PREFIX).sum()))?;
                     queue.commit()
                 }
             }
@@ -337,17 +323,11 @@ impl Store {
     }
 }
 
-/// A record, encoded.
-struct Encoded {
-    events: Vec<([u8; 8], Vec<u8>)>,
-    groups: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
 impl Journal for Store {
     fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
         let Some(first) = events.first().map(|event| event.seq) else { return Ack::ready(Ok(())) };
         let io = |error: std::io::Error| JournalError::caused(error.to_string(), error);
-        let record = failpoint::of("append", &events).map_err(io).and_then(|()| Self::encode(&events, payloads));
+        let record = failpoint::of("append", &events).map_err(io).and_then(|()| Encoded::new(&events, payloads));
         // A record that is missing leaves a hole that nothing may be built on, a checkpoint least of all.
         let queued = record.map_err(|error| self.poison("appending to", &error));
         let queued = queued.and_then(|record| self.enqueue(first, &record));

@@ -4,12 +4,14 @@ mod jsonl;
 mod run_log;
 
 pub use anabranch_core::*;
-pub use anabranch_log::{Durability, Found, OpenError, ReadError, RunLogOptions, SealError};
+pub use anabranch_log::{
+    Durability, Found, Missing, OpenError, ReadError, RunLogOptions, SalvageError, Salvaged, SealError,
+};
 pub use anabranch_stream::*;
 pub use anabranch_tensorboard::{STEP_TAGS, StepTag, TensorBoard, TensorBoardError};
 
 pub use jsonl::{Jsonl, JsonlError};
-pub use run_log::{ReadLog, RunLog};
+pub use run_log::{ReadLog, RunLog, salvage};
 
 /// Engines that need no device.
 pub use anabranch_engine as engine;

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anabranch_core::BoxError;
-use anabranch_log::{Durability, OpenError, RunLogOptions, SealError, Sealer, Segment};
-use anabranch_parquet::{SealedPayloads, Segments};
+use anabranch_log::{Durability, OpenError, RunLogOptions, SalvageError, Salvaged, SealError, Sealed, Sealer, Segment};
+use anabranch_parquet::{SealedPayloads, SegmentReader, Segments};
 
 /// A run whose log lies in a directory, sealed into Parquet segments under `parquet/` while it goes on. Dereferences to
 /// its [`Run`](anabranch_core::Run).
@@ -95,6 +95,23 @@ impl Deref for ReadLog {
     fn deref(&self) -> &anabranch_log::ReadLog {
         &self.0
     }
+}
+
+/// Copies everything that is provably good of the damaged run in `run` to a new run in `to`, and says what is missing.
+/// Where the log is damaged, the Parquet segments stand in for it. Nothing is written to `run`.
+///
+/// # Errors
+/// Where there is nothing to read, a writer has the run open, a newer library wrote it, `to` exists, or the new run cannot
+/// be written.
+pub fn salvage(run: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, SalvageError> {
+    let (run, to) = (run.as_ref(), to.as_ref());
+    // Without segments, or with damaged ones, the log stands alone.
+    let segments = SegmentReader::open(segments_of(run)).ok();
+    let sealed = segments.as_ref().map_or_else(Sealed::none, |segments| Sealed {
+        events: Box::new(segments.events().map_while(Result::ok)),
+        payload: Box::new(|id| segments.payload(id).ok().flatten()),
+    });
+    anabranch_log::salvage(run, to, sealed)
 }
 
 fn segments_of(run: &Path) -> PathBuf {

@@ -109,33 +109,31 @@ pub(super) fn read(body: &[u8]) -> Result<Group, Fault> {
     let prompt =
         Prompt { id: prompt.into_owned(), tokens: take(prompt_tokens, &mut rest)?, fields: fields.into_owned() };
     let mut read = Vec::with_capacity(samples.len());
-    for sample in &samples {
-        let mut tokens = if sample.prompted { prompt.tokens.clone() } else { Vec::new() };
-        tokens.append(&mut take(sample.tokens, &mut rest)?);
+    let lengths = |sample: &SampleDescription<'_>| (sample.logprobs, sample.truncated_logprobs, sample.loss_mask);
+    let lengths: Vec<_> = samples.iter().map(lengths).collect();
+    for sample in samples {
+        let before: &[u32] = if sample.prompted { &prompt.tokens } else { &[] };
         read.push(Sample {
-            tokens,
+            tokens: take_after(before, sample.tokens, &mut rest)?,
             prompt_len: sample.prompt_len,
             loss_mask: Vec::new(),
             logprobs: Vec::new(),
             truncated_logprobs: None,
-            spans: sample.spans.to_vec(),
+            spans: sample.spans.into_owned(),
             reward: sample.reward,
             status: sample.status,
-            cause: sample.cause.as_deref().map(str::to_owned),
+            cause: sample.cause.map(Cow::into_owned),
             times: sample.times,
         });
     }
-    for (sample, described) in read.iter_mut().zip(&samples) {
-        sample.logprobs = take(described.logprobs, &mut rest)?;
+    for (sample, (logprobs, ..)) in read.iter_mut().zip(&lengths) {
+        sample.logprobs = take(*logprobs, &mut rest)?;
     }
-    for (sample, described) in read.iter_mut().zip(&samples) {
-        sample.truncated_logprobs = described.truncated_logprobs.map(|count| take(count, &mut rest)).transpose()?;
+    for (sample, (_, truncated, _)) in read.iter_mut().zip(&lengths) {
+        sample.truncated_logprobs = truncated.map(|count| take(count, &mut rest)).transpose()?;
     }
-    for (sample, described) in read.iter_mut().zip(&samples) {
-        let mask = rest.split_off(..described.loss_mask as usize).ok_or_else(cut)?;
-        sample.loss_mask = bytemuck::checked::try_cast_slice(mask)
-            .map_err(|_| Fault::damaged("a loss mask is neither 0 nor 1"))?
-            .to_vec();
+    for (sample, (.., loss_mask)) in read.iter_mut().zip(&lengths) {
+        sample.loss_mask = mask(rest.split_off(..*loss_mask as usize).ok_or_else(cut)?)?;
     }
     if !rest.is_empty() {
         return Err(Fault::damaged(format!("{} bytes too many", rest.len())));
@@ -175,13 +173,30 @@ fn put<T: Word>(words: &[T], out: &mut Vec<u8>) {
 }
 
 fn take<T: Word>(count: u32, rest: &mut &[u8]) -> Result<Vec<T>, Fault> {
+    take_after(&[], count, rest)
+}
+
+/// The words of `before`, then `count` stored ones.
+fn take_after<T: Word>(before: &[T], count: u32, rest: &mut &[u8]) -> Result<Vec<T>, Fault> {
     let bytes = rest.split_off(..count as usize * size_of::<T>()).ok_or_else(cut)?;
-    let mut words = vec![T::zeroed(); count as usize];
-    bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
+    let mut words = vec![T::zeroed(); before.len() + count as usize];
+    let (first, stored) = words.split_at_mut(before.len());
+    first.copy_from_slice(before);
+    bytemuck::cast_slice_mut(stored).copy_from_slice(bytes);
     if cfg!(target_endian = "big") {
-        for word in &mut words {
+        for word in stored {
             *word = word.swapped();
         }
     }
     Ok(words)
+}
+
+/// A loss mask. Most are of one turn, generated whole: those are compared eight at a time.
+fn mask(bytes: &[u8]) -> Result<Vec<bool>, Fault> {
+    let (eights, rest) = bytes.as_chunks::<8>();
+    if eights.iter().all(|eight| *eight == [1; 8]) && rest.iter().all(|&one| one == 1) {
+        return Ok(vec![true; bytes.len()]);
+    }
+    let mask = bytemuck::checked::try_cast_slice(bytes);
+    Ok(mask.map_err(|_| Fault::damaged("a loss mask is neither 0 nor 1"))?.to_vec())
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anabranch_core::{BoxError, Cursor, Digest, Journal, TrainingStep};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog};
+use anabranch_log::{Durability, OpenError, ReadError, ReadLog, RunLog, SalvageError, Sealed, salvage};
 use tempfile::tempdir;
 
 use crate::scripted::{acked, complete, copy};
@@ -111,6 +111,36 @@ fn a_damaged_one_is_skipped_for_the_one_before_it() {
             assert_eq!(names(&damaged), ["step-000020", "step-000000"], "{file} {damage}");
             RunLog::open(&damaged, Durability::Process).unwrap();
         }
+    }
+}
+
+/// Going on from the one before it would train again what the newer library has trained.
+#[test]
+fn one_of_a_newer_format_is_refused_by_name_and_a_flipped_bit_is_none() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("run");
+    let run = RunLog::open(&path, Durability::Process).unwrap();
+    for step in [0, 20] {
+        save(&**run.journal(), step);
+    }
+    run.close().unwrap();
+    let cursor = path.join("checkpoints/step-000020/cursor.json");
+    let written = fs::read_to_string(&cursor).unwrap();
+    assert!(written.contains("\"format\": 1"), "{written}");
+    fs::write(&cursor, written.replace("\"format\": 1", "\"format\": 3")).unwrap();
+    assert_eq!(names(&path), ["step-000000"], "one bit of the number is flipped: it is damaged");
+    let newer =
+        written.replace("\"format\": 1", "\"shards\": [], \"format\": 3").replace("\"watermark\"", "\"relies_on\"");
+    for newer in [newer, written.replace("\"format\": 1", "\"format\": 3").replace("\"checksum\": ", "\"checksum\": 1")]
+    {
+        fs::write(&cursor, newer).unwrap();
+        let refused = RunLog::open(&path, Durability::Process).unwrap_err();
+        assert!(matches!(refused, OpenError::Read(ReadError::Newer { found: 3, known: 1, .. })), "{refused:?}");
+        assert!(refused.to_string().contains("step-000020"), "{refused}");
+        assert!(matches!(ReadLog::open(&path).unwrap().past(), Err(OpenError::Read(ReadError::Newer { .. }))));
+        let salvaged = salvage(&path, &directory.path().join("salvaged"), Sealed::none());
+        assert!(matches!(salvaged, Err(SalvageError::Newer(_))), "{salvaged:?}");
+        fs::remove_dir_all(directory.path().join("salvaged")).unwrap();
     }
 }
 

@@ -18,7 +18,8 @@ const DEATH: &str = "ANABRANCH_KILLED_RUN_DEATH";
 /// A new run begins after so many: runs are killed while they are made, too, and each check reads all of one.
 const KILLS_OF_A_RUN: u64 = 6;
 
-fn say(line: &str) {
+/// Prints a line for the process that started this one.
+pub fn say(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
 }

@@ -12,6 +12,7 @@ mod power_loss;
 mod read_only;
 mod resumed;
 mod retained;
+mod retained_killed;
 mod salvage;
 #[path = "../../../anabranch-replay/tests/scripted/mod.rs"]
 mod script;
