@@ -6,6 +6,7 @@ use anabranch_core::{GroupId, PromptId};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::source::Source;
 use crate::what_if::WhatIfArguments;
 
 /// Examples at the end of a command's help, one a line.
@@ -47,6 +48,13 @@ pub(crate) struct RunArguments {
     /// Take the log as it is where RUN/HEAD, which says how far it must reach, is missing or damaged.
     #[arg(long)]
     pub(crate) accept_missing_head: bool,
+}
+
+impl RunArguments {
+    /// Opens it.
+    pub(crate) fn open(&self) -> anyhow::Result<Source> {
+        Source::open(&self.path, self.accept_missing_head)
+    }
 }
 
 /// When to colour.

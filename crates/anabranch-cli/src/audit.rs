@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::arguments::RunArguments;
 use crate::output::Output;
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 
 #[derive(Serialize)]
 struct Answer {
@@ -16,7 +16,7 @@ struct Answer {
 }
 
 pub(crate) fn audit(run: &RunArguments, output: Output) -> anyhow::Result<ExitCode> {
-    let source = Source::open(run)?;
+    let source = run.open()?;
     let mut auditor = Auditor::new();
     let origin = source.read(|event| auditor.push(event))?;
     let answer = Answer { source: origin, audit: auditor.finish() };

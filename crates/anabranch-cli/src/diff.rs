@@ -9,7 +9,6 @@ use anabranch_core::{Event, EventKind, Fields, Value};
 use anabranch_replay::{Audit, Auditor, Change, Series};
 use serde::Serialize;
 
-use crate::arguments::RunArguments;
 use crate::output::Output;
 use crate::source::{Origin, Source};
 use crate::table::{Flush, Table};
@@ -31,7 +30,7 @@ struct Side {
 
 impl Side {
     fn read(path: &Path, accept_missing_head: bool) -> anyhow::Result<Self> {
-        let source = Source::open(&RunArguments { path: path.to_owned(), accept_missing_head })?;
+        let source = Source::open(path, accept_missing_head)?;
         let (mut auditor, mut settings, mut metrics) = (Auditor::new(), BTreeMap::new(), BTreeMap::new());
         let origin = source.read(|event| {
             auditor.push(event);

@@ -28,7 +28,7 @@ struct Answer {
 }
 
 pub(crate) fn export(run: &RunArguments, to: Option<&Path>, output: Output) -> anyhow::Result<ExitCode> {
-    let log = match Source::open(run)? {
+    let log = match run.open()? {
         Source::Log(log) => log,
         Source::Segments { reader, live: true } => bail!(
             "{} is being written, and seals itself into {}: export it when it has ended",

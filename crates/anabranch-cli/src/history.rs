@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::arguments::{Color, RunArguments};
 use crate::near::Near;
 use crate::output::Output;
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 use crate::tokens::{Age, SampleTokens};
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ pub(crate) fn history(
     color: Color,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
-    let source = Source::open(run)?;
+    let source = run.open()?;
     let mut historian = Historian::new(group.clone());
     let mut near = Near::new(group);
     let mut installed = None;

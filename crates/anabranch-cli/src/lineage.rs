@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::arguments::RunArguments;
 use crate::near::Near;
 use crate::output::Output;
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 use crate::table::{Flush, Table};
 use crate::units::{count, number, or_dash, seconds};
 
@@ -195,7 +195,7 @@ fn rows(table: &mut Table, attempt: &Attempt) {
 }
 
 pub(crate) fn lineage(run: &RunArguments, prompt: &PromptId, output: Output) -> anyhow::Result<ExitCode> {
-    let source = Source::open(run)?;
+    let source = run.open()?;
     let asked = GroupId { prompt: prompt.clone(), attempt: 0 };
     let mut near = Near::new(&asked);
     let mut lineage = Lineage { prompt, installed: None, attempts: Vec::new() };

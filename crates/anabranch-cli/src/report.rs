@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::arguments::RunArguments;
 use crate::output::Output;
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 
 mod charts;
 mod gaps;
@@ -32,7 +32,7 @@ struct Answer {
 
 pub(crate) fn report(run: &RunArguments, to: &Path, output: Output) -> anyhow::Result<ExitCode> {
     refuse_inside(&run.path, to)?;
-    let source = Source::open(run)?;
+    let source = run.open()?;
     let (mut auditor, mut plotter) = (Auditor::new(), Plotter::new());
     let origin = source.read(|event| {
         auditor.push(event);

@@ -1,27 +1,34 @@
 //! Where a run is read from: its log, or its sealed Parquet segments.
 
 use std::fmt;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread;
 
 use anabranch_core::{Event, Group, GroupId, Seq};
-use anabranch_log::{OpenError, ReadLog};
+use anabranch_log::{OpenError, ReadError, ReadLog};
 use anabranch_parquet::{SealedPayloads, SegmentReader};
 use anyhow::{Context, bail};
 use serde::Serialize;
 
-use crate::arguments::RunArguments;
 use crate::utc::utc;
 
-/// Events decoded at a time.
+/// Threads that decode, at most.
+const DECODERS: usize = 3;
+/// Events of a log that one of them takes at a time.
+const PART: usize = 1 << 13;
+/// Events handed over at a time.
 const BATCH: usize = 1024;
-/// Batches decoded ahead.
-const AHEAD: usize = 8;
+/// Batches that each decodes ahead.
+const AHEAD: usize = 4;
+
+/// Some events; nothing at the end of a part.
+type Decoded = anyhow::Result<Option<Vec<Event>>>;
 
 /// An opened run.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub enum Source {
     /// Its log, which no writer has open.
     Log(Box<ReadLog>),
     /// Its sealed segments.
@@ -35,7 +42,7 @@ pub(crate) enum Source {
 
 /// What an answer was read from.
 #[derive(Debug, Serialize)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// `log` or `parquet`.
     from: &'static str,
     /// The directory.
@@ -60,17 +67,20 @@ fn has_segments(folder: &Path) -> bool {
 }
 
 impl Source {
-    /// Opens the run at `arguments.path`: its log where there is one that nobody writes, else its segments.
-    pub(crate) fn open(arguments: &RunArguments) -> anyhow::Result<Self> {
-        let path = &arguments.path;
-        let opened = if arguments.accept_missing_head { ReadLog::open_without_head(path) } else { ReadLog::open(path) };
+    /// Opens the run at `path`: its log where there is one that nobody writes, else its segments. `accept_missing_head`
+    /// takes the log as it is where HEAD, which says how far it must reach, is missing or damaged.
+    ///
+    /// # Errors
+    /// Where there is neither, or what is there is damaged, by name.
+    pub fn open(path: &Path, accept_missing_head: bool) -> anyhow::Result<Self> {
+        let opened = if accept_missing_head { ReadLog::open_without_head(path) } else { ReadLog::open(path) };
         let (folder, refused, live) = match opened {
             Ok(log) => {
                 let payloads = SealedPayloads::of(segments_of(path));
                 return Ok(Self::Log(Box::new(log.reading(move |id| Ok(payloads.read(id)?)))));
             }
             Err(error @ OpenError::Live { .. }) => (segments_of(path), error, true),
-            Err(error @ OpenError::NoRun { .. }) if has_segments(path) => (path.clone(), error, false),
+            Err(error @ OpenError::NoRun { .. }) if has_segments(path) => (path.to_owned(), error, false),
             Err(error @ OpenError::NoRun { .. }) => (segments_of(path), error, false),
             Err(error) => return Err(error.into()),
         };
@@ -125,30 +135,67 @@ impl Source {
         Origin { from, path: path.to_owned(), live, through, through_wall_ms, lost }
     }
 
-    /// Reads all events into `push`, and says what was read. Another thread decodes ahead, which is half of the work.
-    pub(crate) fn read(&self, mut push: impl FnMut(&Event)) -> anyhow::Result<Origin> {
+    /// Reads all events into `push`, and says what was read. Other threads decode ahead, which is most of the work: they
+    /// take the parts of the run in turn.
+    ///
+    /// # Errors
+    /// The first event that is missing or damaged, by name.
+    pub fn read(&self, mut push: impl FnMut(&Event)) -> anyhow::Result<Origin> {
+        let decoders = thread::available_parallelism().map_or(1, NonZero::get).min(DECODERS);
         let last = thread::scope(|scope| {
-            let (send, receive) = sync_channel(AHEAD);
-            scope.spawn(move || {
-                let mut events = self.events();
-                let mut ended = false;
-                while !ended {
-                    let batch: anyhow::Result<Vec<Event>> = events.by_ref().take(BATCH).collect();
-                    ended = batch.as_ref().map_or(true, |batch| batch.len() < BATCH);
-                    // Whoever reads has gone where that fails.
-                    ended |= send.send(batch).is_err();
-                }
-            });
+            let decoder = |first: usize| {
+                let (send, receive) = sync_channel(AHEAD);
+                // Whoever reads has gone where sending fails.
+                scope.spawn(move || (first..).step_by(decoders).all(|part| self.decode(part, &send).unwrap_or(false)));
+                receive
+            };
+            let decoded: Vec<Receiver<Decoded>> = (0..decoders).map(decoder).collect();
             let mut last = None;
-            for batch in receive {
-                for event in batch? {
-                    push(&event);
-                    last = Some((event.seq, event.wall_ms));
+            for part in 0.. {
+                loop {
+                    // A decoder that has gone found nothing more.
+                    let Ok(batch) = decoded[part % decoders].recv() else { return Ok(last) };
+                    let Some(batch) = batch? else { break };
+                    for event in batch {
+                        push(&event);
+                        last = Some((event.seq, event.wall_ms));
+                    }
                 }
             }
             anyhow::Ok(last)
         })?;
         Ok(self.origin(last))
+    }
+
+    /// Decodes a part of the run into `send`, and nothing for its end. Gives whether more can follow.
+    fn decode(&self, part: usize, send: &SyncSender<Decoded>) -> Result<bool, SendError<Decoded>> {
+        let part_is_empty = match self {
+            Self::Log(log) => {
+                let mut events = log.events_from(Seq((part * PART) as u64)).take(PART).peekable();
+                let empty = events.peek().is_none();
+                while events.peek().is_some() {
+                    let batch: Result<Vec<Event>, ReadError> = events.by_ref().take(BATCH).collect();
+                    send.send(batch.map(Some).map_err(Into::into))?;
+                }
+                empty
+            }
+            Self::Segments { reader, .. } if part < reader.manifests().len() => {
+                match reader.segment_events(part) {
+                    Ok(batches) => {
+                        batches
+                            .map(|batch| batch.map(Some).map_err(Into::into))
+                            .try_for_each(|batch| send.send(batch))?;
+                    }
+                    Err(error) => send.send(Err(error.into()))?,
+                }
+                false
+            }
+            Self::Segments { .. } => true,
+        };
+        if !part_is_empty {
+            send.send(Ok(None))?;
+        }
+        Ok(!part_is_empty)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::arguments::RunArguments;
 use crate::output::Output;
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 use crate::units::{count, number, or_dash, seconds};
 
 /// A training step, from its batch to the publication of its weights.
@@ -182,7 +182,7 @@ struct Answer {
 }
 
 pub(crate) fn steps(run: &RunArguments, output: Output) -> anyhow::Result<ExitCode> {
-    let source = Source::open(run)?;
+    let source = run.open()?;
     let (mut steps, mut rows) = (Steps::default(), Vec::new());
     let origin = source.read(|event| rows.extend(steps.push(event)))?;
     rows.extend(steps.finish());

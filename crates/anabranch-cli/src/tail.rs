@@ -10,7 +10,7 @@ use anabranch_log::OpenError;
 
 use crate::arguments::RunArguments;
 use crate::output::{self, Output};
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 use crate::steps::{StepRow, Steps, head};
 
 /// What was read of a run so far.
@@ -26,7 +26,7 @@ impl Tail {
     /// Reads what is new; nothing where a live run has sealed nothing yet. The run is open no longer than this takes, so
     /// that it can be resumed.
     fn read(&mut self, run: &RunArguments, mut show: impl FnMut(StepRow)) -> anyhow::Result<Option<Origin>> {
-        let source = match Source::open(run) {
+        let source = match run.open() {
             Ok(source) => source,
             Err(error) if matches!(error.downcast_ref(), Some(OpenError::Live { .. })) => return Ok(None),
             Err(error) => return Err(error),

@@ -219,7 +219,7 @@ struct Answer {
 }
 
 pub(crate) fn timeline(run: &RunArguments, file: &Path, output: Output) -> anyhow::Result<ExitCode> {
-    let source = Source::open(run)?;
+    let source = run.open()?;
     if file == Path::new("-") {
         match write(&source, io::stdout().lock()) {
             // Whoever read the output has seen enough.

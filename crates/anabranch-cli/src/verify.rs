@@ -26,7 +26,7 @@ struct Answer {
 }
 
 pub(crate) fn verify(run: &RunArguments, events_only: bool, output: Output) -> anyhow::Result<ExitCode> {
-    let source = Source::open(run)?;
+    let source = run.open()?;
     let (mut verifier, mut schedule) = (Verifier::new(), Recompute::new());
     let origin = source.read(|event| {
         verifier.push(event);

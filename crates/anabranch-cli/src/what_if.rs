@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use anabranch_replay::{Audit, Auditor, Order, Outcome, Recorder, Recording, Settings, WhatIfError};
+use anabranch_replay::{Order, Outcome, Recorder, Recording, Reproduction, Settings, WhatIfError};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::arguments::RunArguments;
 use crate::heat_map::HeatMap;
 use crate::output::{Output, outside};
-use crate::source::{Origin, Source};
+use crate::source::Origin;
 use crate::table::{Flush, Table};
 use crate::units::{count, number, or_dash, percent, seconds};
 use crate::values::{MOST, Values, numbers, optional, unused, words};
@@ -169,49 +169,33 @@ struct Point {
     outcome: Outcome,
 }
 
-/// What the log came to, beside what its own settings come to when they are simulated.
+/// How far the simulation, with the log's own settings, tells what the log does.
 #[derive(Serialize)]
-struct Reproduced {
-    /// The log's, then the simulated.
-    steps: [u64; 2],
-    consumed: [u64; 2],
-    excluded: [u64; 2],
-}
-
-impl Reproduced {
-    fn new(audit: &Audit, simulated: &Outcome) -> Self {
-        Self {
-            steps: [audit.learner.steps, simulated.steps],
-            consumed: [audit.groups.consumed, simulated.consumed.groups],
-            excluded: [audit.groups.all_excluded(), simulated.wasted_total().groups],
-        }
-    }
-}
+#[serde(transparent)]
+struct Reproduced(Reproduction);
 
 impl fmt::Display for Reproduced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [("steps", self.steps), ("groups trained on", self.consumed), ("wasted", self.excluded)];
-        let other: Vec<String> = parts
-            .iter()
-            .filter(|(_, [log, simulated])| log != simulated)
-            .map(|(what, [log, simulated])| format!("{} {what} instead of {}", count(*simulated), count(*log)))
-            .collect();
-        if other.is_empty() {
-            write!(f, "simulated   with its own settings the log comes to what it did")
-        } else {
-            // Which of two things at one moment came first is not always in the log.
-            let other = other.join(", ");
-            write!(
-                f,
-                "simulated   with its own settings the log comes to {other}:\n            compare rows with each other"
-            )
+        let Reproduction { fates, times, first } = self.0;
+        write!(f, "simulated   with its own settings ")?;
+        if times.part == times.of {
+            return write!(f, "the log comes to what it did");
         }
+        // Which of two things at one moment came first is not always in the log.
+        let [ended, timed, of] = [fates.part, times.part, fates.of].map(count);
+        writeln!(f, "{ended} of {of} groups end as they did, {timed} of them")?;
+        write!(f, "            to the nanosecond")?;
+        if let Some((position, attempt)) = first {
+            write!(f, "; the first told otherwise is attempt {} at position {position}", attempt + 1)?;
+        }
+        write!(f, ":\n            compare rows with each other")
     }
 }
 
 #[derive(Serialize)]
 struct Answer {
     source: Origin,
+    /// How far the simulation tells the log itself.
     reproduced: Reproduced,
     /// The recorded settings, simulated.
     recorded: Outcome,
@@ -324,12 +308,9 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
     if let Some(file) = &arguments.svg {
         outside(&arguments.run.path, file)?;
     }
-    let source = Source::open(&arguments.run)?;
-    let (mut recorder, mut auditor) = (Recorder::new(), Auditor::new());
-    let origin = source.read(|event| {
-        recorder.push(event);
-        auditor.push(event);
-    })?;
+    let source = arguments.run.open()?;
+    let mut recorder = Recorder::new();
+    let origin = source.read(|event| recorder.push(event))?;
     let recording = recorder.finish()?;
     let recorded = recording.settings().clone();
     let at = |point: &Vec<usize>| {
@@ -338,14 +319,18 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
         settings
     };
     let asked: Vec<Settings> = std::iter::once(recorded.clone()).chain(combinations.iter().map(at)).collect();
-    let mut outcomes = simulate(&recording, &asked, arguments.seed)?.into_iter();
+    let (reproduced, outcomes) = thread::scope(|scope| {
+        let reproduced = scope.spawn(|| recording.reproduction());
+        let outcomes = simulate(&recording, &asked, arguments.seed);
+        (reproduced.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), outcomes)
+    });
+    let mut outcomes = outcomes?.into_iter();
     let recorded = outcomes.next().context("the recorded settings have no outcome")?;
     let labels = |point: Vec<usize>| axes.iter().zip(point).map(|(axis, value)| axis.labels[value].clone()).collect();
     let points = combinations.into_iter().zip(outcomes);
     let points = points.map(|(point, outcome)| Point { values: labels(point), outcome }).collect();
-    let reproduced = Reproduced::new(&auditor.finish(), &recorded);
-    let answer =
-        Answer { source: origin, reproduced, recorded, varied: axes.iter().map(|axis| axis.name).collect(), points };
+    let varied = axes.iter().map(|axis| axis.name).collect();
+    let answer = Answer { source: origin, reproduced: Reproduced(reproduced?), recorded, varied, points };
     let mut text = answer.source.to_string();
     writeln!(text, "\nself-check  the log's own schedule adds up")?;
     writeln!(text, "{}\n\n{}\n{NOTES}", answer.reproduced, table(&answer))?;
@@ -360,7 +345,24 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
 
 #[cfg(test)]
 mod tests {
+    use anabranch_replay::Share;
+
     use super::*;
+
+    #[test]
+    fn what_is_told_otherwise_is_named() {
+        let share = |part| Share { part, of: 1_000 };
+        let text = |fates, times, first| {
+            Reproduced(Reproduction { fates: share(fates), times: share(times), first }).to_string()
+        };
+        assert!(text(1_000, 1_000, None).ends_with("the log comes to what it did"));
+        let told = text(998, 990, Some((7, 1)));
+        assert!(told.contains("998 of 1,000 groups end as they did, 990 of them\n"), "{told}");
+        assert!(told.contains("the first told otherwise is attempt 2 at position 7:"), "{told}");
+        // Groups that the simulation never leased have no place among those it tells.
+        assert!(text(999, 999, None).contains("999 of 1,000 groups"));
+        assert!(told.lines().all(|line| line.len() <= 100), "{told}");
+    }
 
     #[test]
     fn every_combination_is_asked_once() {

@@ -60,21 +60,35 @@ fn measure(arguments: &[&str], path: &Path) -> (f64, f64) {
     (begun.elapsed().as_secs_f64(), peak)
 }
 
-#[test]
-#[ignore = "makes a log of a million groups"]
-fn long_logs_are_read_fast_and_in_bounded_memory() {
-    let groups = std::env::var("ANABRANCH_GROUPS").ok().and_then(|groups| groups.parse().ok()).unwrap_or(1_000_000);
+/// A run in a database and its segments, and what each question costs on either: seconds and peak memory in MB.
+fn measured(groups: u64) -> Vec<(String, f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
     let (run, parquet) = (folder.path().join("run"), folder.path().join("parquet"));
     database(&run, groups);
     let events = Synthetic::new(groups).map(Ok::<_, std::io::Error>);
     let sealed = Segments::open(&parquet).unwrap().seal_all(events, |id| Ok(payload(id))).unwrap();
     println!("{groups} groups, {sealed} events");
+    let mut all = Vec::new();
     for path in [&run, &parquet] {
         for arguments in [["audit"].as_slice(), &["verify", "--events-only"]] {
             let (seconds, megabytes) = measure(arguments, path);
-            let name = path.file_name().unwrap().to_string_lossy();
-            println!("{:<22} {name:<8} {seconds:6.2} s  {megabytes:6.0} MB", arguments.join(" "));
+            let name = format!("{:<22} {:<8}", arguments.join(" "), path.file_name().unwrap().to_string_lossy());
+            println!("{name} {seconds:6.2} s  {megabytes:6.0} MB");
+            all.push((name, seconds, megabytes));
         }
+    }
+    all
+}
+
+#[test]
+#[ignore = "makes a log of a million groups"]
+fn long_logs_are_read_fast_and_in_bounded_memory() {
+    let groups = std::env::var("ANABRANCH_GROUPS").ok().and_then(|groups| groups.parse().ok()).unwrap_or(1_000_000);
+    let (short, long) = (measured(groups / 10), measured(groups));
+    for ((name, _, before), (_, _, megabytes)) in short.into_iter().zip(long) {
+        let slope = 1e6 * (megabytes - before) / (groups as f64 * 0.9);
+        println!("{name} {slope:6.1} bytes a group");
+        assert!(megabytes < 500.0, "{name}: {megabytes} MB for {groups} groups");
+        assert!(slope < 64.0, "{name}: {slope} bytes a group between {} groups and {groups}", groups / 10);
     }
 }

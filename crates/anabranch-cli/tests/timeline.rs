@@ -8,7 +8,7 @@ mod scripted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anabranch_core::{Event, EventKind};
+use anabranch_core::{Event, EventKind, OldestVersion, SampleSummary};
 use runs::{answer, complaint, events, files, json, killed, killed_while_training};
 use serde_json::Value;
 
@@ -120,6 +120,26 @@ fn a_pipeline_is_drawn_as_it_was() {
     for bar in split {
         assert_eq!(bar.start, installed[&bar.args["version"].as_u64().unwrap()], "{bar:?}");
     }
+    // And each that several wrote has its versions one after another, from its oldest to its newest.
+    let mut crossed = 0;
+    for (name, oldest, newest) in events.iter().flat_map(versions_of) {
+        let bars = lanes.values().find(|bars| bars.iter().any(|bar| bar.name == name)).unwrap();
+        let place = bars.iter().position(|bar| bar.name == name).unwrap();
+        let within = bars[place + 1..].iter().take_while(|bar| bar.args["version"].is_number());
+        let within: Vec<(u64, &Bar)> = within.map(|bar| (bar.args["version"].as_u64().unwrap(), bar)).collect();
+        assert_eq!(
+            within.first().map(|(version, bar)| (*version, bar.start)),
+            Some((oldest, bars[place].start)),
+            "{name}"
+        );
+        assert_eq!(within.last().map(|(version, bar)| (*version, bar.end)), Some((newest, bars[place].end)), "{name}");
+        assert!(
+            within.is_sorted_by(|(a, before), (b, after)| a < b && before.end == after.start),
+            "{name}: {within:?}"
+        );
+        crossed += 1;
+    }
+    assert!(crossed > 4, "{crossed} samples that several versions wrote");
 
     let audit = anabranch_replay::audit(&events);
     let total = |lane: (u64, u64), name: &str| {
@@ -130,6 +150,18 @@ fn a_pipeline_is_drawn_as_it_was() {
     assert_eq!(total(LEARNER, "step"), audit.learner.training.total_ns);
     assert_eq!(total(PUBLICATIONS, "generation paused"), audit.publications.pause.total_ns);
     assert_eq!(counter.iter().map(|(_, groups)| *groups).max(), Some(recorded::CAPACITY));
+}
+
+/// The samples of a completed group that several versions wrote: name, oldest and newest.
+fn versions_of(event: &Event) -> Vec<(String, u64, u64)> {
+    let EventKind::Completed { id, summary, .. } = &event.kind else { return Vec::new() };
+    let several = |(sample, index): (&SampleSummary, u32)| match (sample.oldest, sample.newest) {
+        (Some(OldestVersion::Known(oldest)), Some(newest)) if oldest < newest => {
+            Some((format!("{id} [{index}]"), oldest.0, newest.0))
+        }
+        _ => None,
+    };
+    summary.samples.iter().zip(0..).filter_map(several).collect()
 }
 
 fn published(event: &Event) -> Option<(u64, u64)> {

@@ -68,8 +68,9 @@ impl GroupSummary {
 
     /// Mean reward of the samples that have one.
     pub fn reward_mean(&self) -> Option<f64> {
-        let rewards: Vec<f64> = self.samples.iter().filter_map(|sample| sample.reward).collect();
-        (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
+        let rewards = || self.samples.iter().filter_map(|sample| sample.reward);
+        let count = rewards().count();
+        (count > 0).then(|| rewards().sum::<f64>() / count as f64)
     }
 }
 

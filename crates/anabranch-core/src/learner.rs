@@ -1,6 +1,7 @@
 //! The learner trait: what trains.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::Path;
 
 use crate::{Digest, Group, GroupId, LearnerError, Seq, TakenGroup, TrainingStep, Version};
@@ -27,8 +28,17 @@ pub struct Batch {
 impl Batch {
     /// The digest of a batch: of the ordered ids and payload digests of its groups.
     pub fn digest_of<'a>(groups: impl IntoIterator<Item = (&'a GroupId, Digest)>) -> Digest {
-        let parts: Vec<_> = groups.into_iter().map(|(id, payload)| (id.to_string(), payload)).collect();
-        Digest::of_parts(parts.iter().flat_map(|(id, payload)| [id.as_bytes(), &payload.0]))
+        let (mut text, mut parts) = (String::new(), Vec::new());
+        for (id, payload) in groups {
+            text.clear();
+            // A text takes whatever is written to it.
+            let _ = write!(text, "{id}");
+            for part in [text.as_bytes(), &payload.0] {
+                parts.extend_from_slice(&(part.len() as u64).to_le_bytes());
+                parts.extend_from_slice(part);
+            }
+        }
+        Digest::of(&parts)
     }
 
     /// Mean and largest version gap of the groups taken, over those whose gap is known.
@@ -145,5 +155,22 @@ where
 
     fn load(&mut self, dir: &Path) -> Result<(), LearnerError> {
         self.learner.load(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::PromptId;
+
+    use super::*;
+
+    #[test]
+    fn the_digest_of_a_batch_is_that_of_its_parts() {
+        let id = |row| GroupId { prompt: PromptId { dataset: "d".into(), epoch: 1, row }, attempt: 2 };
+        let groups: Vec<(GroupId, Digest)> = (0..40).map(|row| (id(row), Digest::of(&[row as u8]))).collect();
+        let texts: Vec<String> = groups.iter().map(|(id, _)| id.to_string()).collect();
+        let parts = texts.iter().zip(&groups).flat_map(|(text, (_, payload))| [text.as_bytes(), &payload.0]);
+        let digest = Batch::digest_of(groups.iter().map(|(id, payload)| (id, *payload)));
+        assert_eq!(digest, Digest::of_parts(parts));
     }
 }

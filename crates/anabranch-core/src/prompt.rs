@@ -7,10 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Fields;
 
+mod shared;
+
 /// The name of one task of a dataset in one epoch; stable over restarts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PromptId {
     /// The dataset's name.
+    #[serde(deserialize_with = "shared::text")]
     pub dataset: Arc<str>,
     /// The epoch, from 0.
     pub epoch: u32,

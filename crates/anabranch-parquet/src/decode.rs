@@ -52,6 +52,15 @@ impl<'a> Rows<'a> {
         Ok(array.is_valid(row).then(|| array.value(row)))
     }
 
+    /// A column of bytes, row by row.
+    pub(crate) fn binary(
+        &self,
+        name: &str,
+    ) -> Result<impl Iterator<Item = Result<&'a [u8], SegmentError>>, SegmentError> {
+        let array = self.column(name)?.as_binary_opt::<i32>().ok_or_else(|| self.wrong(name))?;
+        Ok(array.iter().map(move |bytes| bytes.ok_or_else(|| self.wrong(name))))
+    }
+
     pub(crate) fn bytes(&self, name: &str, row: usize) -> Result<&'a [u8], SegmentError> {
         let array = self.column(name)?.as_binary_opt::<i32>();
         array.filter(|array| array.is_valid(row)).map(|array| array.value(row)).ok_or_else(|| self.wrong(name))

@@ -165,6 +165,12 @@ struct Versions {
     format: u32,
 }
 
+impl Versions {
+    fn versions(&self) -> (u32, u32) {
+        (self.schema, self.format)
+    }
+}
+
 #[derive(Deserialize)]
 struct AnyVersion {
     manifest: Versions,
@@ -174,15 +180,18 @@ fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError>
     let path = folder.join(DIRECTORY).join(Manifest::name(number));
     let text = fs::read_to_string(&path).map_err(SegmentError::io("read", &path))?;
     let damaged = |what: String| SegmentError::damaged(&path, what);
-    // The versions first: a newer manifest may have fields that this library does not know.
-    if let Ok(AnyVersion { manifest: Versions { schema, format } }) = serde_json::from_str(&text) {
+    // The versions first: a newer manifest may have fields that this library does not know, or lack some that it does.
+    let stored = serde_json::from_str::<Stored>(&text);
+    let versions = stored.as_ref().map(|Stored { manifest, .. }| (manifest.schema, manifest.format));
+    let versions = versions.or_else(|_| serde_json::from_str(&text).map(|AnyVersion { manifest }| manifest.versions()));
+    if let Ok((schema, format)) = versions {
         for (what, found, known) in [("schema", schema, SCHEMA), ("event format", format, FORMAT)] {
             if found > known {
                 return Err(SegmentError::Newer { path, what, found, known });
             }
         }
     }
-    let stored: Stored = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    let stored = stored.map_err(|error| damaged(error.to_string()))?;
     let computed = crc(&stored.manifest).map_err(|error| damaged(error.to_string()))?;
     if computed != stored.crc32c {
         return Err(damaged(format!("its crc is {computed}, recorded {}", stored.crc32c)));

@@ -54,7 +54,7 @@ pub(crate) struct Output {
 /// Different groups that the Bloom filter of a row group has room for, at most.
 const GROUPS: u64 = 1 << 10;
 
-fn properties(table: &Table) -> WriterProperties {
+pub(crate) fn properties(table: &Table) -> WriterProperties {
     let random = ColumnPath::from(vec!["logprobs".to_owned(), "list".to_owned(), "element".to_owned()]);
     let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
     let properties = WriterProperties::builder()

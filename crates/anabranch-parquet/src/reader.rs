@@ -12,8 +12,9 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{BooleanArray, RecordBatch};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowPredicateFn, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowFilter,
+    ArrowPredicateFn, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowFilter,
 };
+use parquet::file::metadata::ParquetStatisticsPolicy;
 
 use crate::SegmentError;
 use crate::decode::Rows;
@@ -91,7 +92,7 @@ impl SegmentReader {
     /// The events from `first` on, as [`events`](Self::events) gives them. Segments before it are not read.
     pub fn events_from(&self, first: Seq) -> Events<'_> {
         let segment = self.manifests.partition_point(|manifest| manifest.last < first);
-        Events { reader: self, segment, first, current: None }
+        Events { reader: self, segment, first, batches: None, current: Vec::new().into_iter() }
     }
 
     /// The completed groups, in order of completion, with their `Completed` events.
@@ -215,16 +216,22 @@ impl SegmentReader {
         Ok(groups)
     }
 
-    /// The events of one segment.
-    pub(crate) fn segment_events(
+    /// The events of the segment of `manifests()[segment]`, in order, about a thousand at a time. After an error the
+    /// iterator ends.
+    ///
+    /// # Errors
+    /// Naming the file, as each item.
+    pub fn segment_events(
         &self,
         segment: usize,
-    ) -> Result<impl Iterator<Item = Result<Event, SegmentError>>, SegmentError> {
+    ) -> Result<impl Iterator<Item = Result<Vec<Event>, SegmentError>> + use<>, SegmentError> {
         let Scan { path, batches } = self.scan(segment, &EVENTS, &["raw"], None)?;
-        Ok(batches.flat_map(move |batch| match batch {
+        let mut failed = false;
+        let decoded = batches.flat_map(move |batch| match batch {
             Ok(batch) => decode(&path, &batch),
-            Err(error) => vec![Err(SegmentError::parquet(&path)(error))],
-        }))
+            Err(error) => [None, Some(Err(SegmentError::parquet(&path)(error)))],
+        });
+        Ok(decoded.flatten().take_while(move |decoded| !std::mem::replace(&mut failed, decoded.is_err())))
     }
 
     /// Reads a table of a segment: the columns named (all, where none is), the rows of event `only` where given.
@@ -232,7 +239,8 @@ impl SegmentReader {
         let named = self.manifests.get(segment).and_then(|manifest| manifest.file(table.name));
         let path = self.folder.join(named.map_or(table.name, |file| &file.path));
         let file = File::open(&path).map_err(SegmentError::io("open", &path))?;
-        let mut builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(SegmentError::parquet(&path))?;
+        let mut builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, footer())
+            .map_err(SegmentError::parquet(&path))?;
         let schema = builder.parquet_schema();
         let (all, seq) = (ProjectionMask::all(), ProjectionMask::columns(schema, ["seq"]));
         let mask = if columns.is_empty() { all } else { ProjectionMask::columns(schema, columns.iter().copied()) };
@@ -248,19 +256,36 @@ impl SegmentReader {
     }
 }
 
+/// What is read of the footer of a file: where its columns lie. A long run has thousands of files, and statistics that no
+/// scan asks for, or types that follow from the columns themselves, take as long to decode as the rows of a short one.
+fn footer() -> ArrowReaderOptions {
+    ArrowReaderOptions::new()
+        .with_skip_arrow_metadata(true)
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
+}
+
 struct Scan {
     path: PathBuf,
     batches: ParquetRecordBatchReader,
 }
 
-fn decode(path: &Path, batch: &RecordBatch) -> Vec<Result<Event, SegmentError>> {
-    let rows = Rows::of(path, batch);
-    let event = |row| {
-        let codec = |source| SegmentError::Codec { what: format!("{}: an event", path.display()), source };
-        postcard::from_bytes(rows.bytes("raw", row)?).map_err(codec)
+/// The events of a batch of rows up to the first that is none, and what is wrong with that.
+fn decode(path: &Path, batch: &RecordBatch) -> [Option<Result<Vec<Event>, SegmentError>>; 2] {
+    let codec = |source| SegmentError::Codec { what: format!("{}: an event", path.display()), source };
+    let mut events = Vec::with_capacity(batch.num_rows());
+    let mut read = || {
+        for raw in Rows::of(path, batch).binary("raw")? {
+            events.push(postcard::from_bytes(raw?).map_err(codec)?);
+        }
+        Ok(())
     };
-    (0..batch.num_rows()).map(event).collect()
+    let failed = read().err().map(Err);
+    [Some(Ok(events)), failed]
 }
+
+type Batches = Box<dyn Iterator<Item = Result<Vec<Event>, SegmentError>>>;
 
 /// The events of all segments: see [`SegmentReader::events`].
 #[must_use = "iterators do nothing unless advanced"]
@@ -268,7 +293,24 @@ pub struct Events<'a> {
     reader: &'a SegmentReader,
     segment: usize,
     first: Seq,
-    current: Option<Box<dyn Iterator<Item = Result<Event, SegmentError>> + 'a>>,
+    batches: Option<Batches>,
+    current: std::vec::IntoIter<Event>,
+}
+
+impl Events<'_> {
+    /// Reads on where events are left to be read.
+    fn read(&mut self) -> Result<bool, SegmentError> {
+        if let Some(batch) = self.batches.as_mut().and_then(Iterator::next) {
+            self.current = batch?.into_iter();
+            return Ok(true);
+        }
+        if self.segment >= self.reader.manifests.len() {
+            return Ok(false);
+        }
+        self.batches = Some(Box::new(self.reader.segment_events(self.segment)?));
+        self.segment += 1;
+        Ok(true)
+    }
 }
 
 impl Iterator for Events<'_> {
@@ -276,25 +318,15 @@ impl Iterator for Events<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(event) = self.current.as_mut().and_then(Iterator::next) {
-                if event.as_ref().is_ok_and(|event| event.seq < self.first) {
-                    continue;
-                }
-                if event.is_err() {
-                    (self.segment, self.current) = (self.reader.manifests.len(), None);
-                }
-                return Some(event);
+            let first = self.first;
+            if let Some(event) = self.current.find(|event| event.seq >= first) {
+                return Some(Ok(event));
             }
-            if self.segment >= self.reader.manifests.len() {
-                return None;
-            }
-            match self.reader.segment_events(self.segment) {
-                Ok(events) => {
-                    self.current = Some(Box::new(events));
-                    self.segment += 1;
-                }
+            match self.read() {
+                Ok(true) => {}
+                Ok(false) => return None,
                 Err(error) => {
-                    self.segment = self.reader.manifests.len();
+                    (self.segment, self.batches) = (self.reader.manifests.len(), None);
                     return Some(Err(error));
                 }
             }

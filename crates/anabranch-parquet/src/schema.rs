@@ -4,6 +4,9 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use parquet::file::properties::WriterProperties;
+
+use crate::output::properties;
 
 /// The version of the schema that this library writes. It rises with every change that a reader could notice.
 pub const SCHEMA: u32 = 1;
@@ -368,5 +371,11 @@ impl Table {
     /// The Arrow schema.
     pub fn arrow(&self) -> SchemaRef {
         Arc::new(Schema::new(fields(self.columns)))
+    }
+
+    /// How its files are written: compression, pages, statistics and filters. For measurements beside a bare writer.
+    #[doc(hidden)]
+    pub fn properties(&self) -> WriterProperties {
+        properties(self)
     }
 }

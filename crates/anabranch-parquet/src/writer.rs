@@ -248,11 +248,8 @@ impl Segments {
         let reader = self.reader();
         for segment in (0..self.manifests.len()).rev() {
             let mut found = None;
-            for event in reader.segment_events(segment)? {
-                let event = event?;
-                if begun(&event.kind).is_some() {
-                    found = Some(event);
-                }
+            for events in reader.segment_events(segment)? {
+                found = events?.into_iter().rfind(|event| begun(&event.kind).is_some()).or(found);
             }
             if found.is_some() {
                 return Ok(found);

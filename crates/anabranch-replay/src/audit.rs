@@ -9,7 +9,7 @@ use crate::configuration::Limits;
 use crate::installed::Installed;
 use crate::learner_free::LearnerFree;
 use crate::ledger::{Balance, Ledger};
-use crate::series::{Change, Durations, Series};
+use crate::series::{Change, Durations, Series, Tenths};
 
 /// What a run came to. Prints as a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -128,8 +128,8 @@ pub struct Auditor {
     audit: Audit,
     ledger: Ledger,
     installed: Installed,
-    rewards: Vec<f64>,
-    losses: Vec<f64>,
+    rewards: Tenths,
+    losses: Tenths,
     begun: u64,
     session_end: u64,
     free: LearnerFree,
@@ -179,8 +179,8 @@ impl Auditor {
         }
         audit.publications.version = self.installed.version();
         audit.publications.burned = self.begun.saturating_sub(audit.publications.published);
-        audit.reward = Change::of(&self.rewards);
-        audit.learner.loss = Change::of(&self.losses);
+        audit.reward = self.rewards.change();
+        audit.learner.loss = self.losses.change();
         audit
     }
 
@@ -209,7 +209,7 @@ impl Auditor {
             EventKind::Reissued { .. } => audit.reissued += 1,
             EventKind::Completed { summary, .. } => {
                 audit.tokens.generated += summary.generated();
-                self.rewards.extend(summary.reward_mean());
+                summary.reward_mean().into_iter().for_each(|mean| self.rewards.add(mean));
             }
             EventKind::Excluded { id, reason, then, .. } => {
                 if let Reason::Filtered { name } = reason {
@@ -257,7 +257,7 @@ impl Auditor {
             EventKind::Stepped { updates, loss, .. } => {
                 learner.steps += 1;
                 learner.updates = *updates;
-                self.losses.push(*loss);
+                self.losses.add(*loss);
                 if let Some(taken_at) = self.taken_at.take() {
                     learner.training.add(event.at.saturating_sub(taken_at));
                 }

@@ -1,12 +1,17 @@
 //! Where every lease of a run is: the account that verification, audit and history keep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_core::{Digest, Event, EventKind, GroupId, GroupSummary, OldestVersion, Seq, Version};
 use serde::Serialize;
 
 use crate::Violation;
 use crate::ids::ById;
+use crate::settled::Settled;
+
+/// Settled groups whose records are kept: what else is said of one of them is said soon, and then names the record that
+/// contradicts it. Of those settled before them only the names are kept.
+const REMEMBERED: usize = 1 << 14;
 
 /// Where a group is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -117,8 +122,12 @@ impl Balance {
 /// The ledger: left side counted from the events, right side from where the groups are.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Boxed: a map that grows has room for twice what is in it, and this is most of what verification keeps.
-    entries: ById<Box<Entry>>,
+    /// Groups that are open, and those settled last.
+    entries: ById<Entry>,
+    /// The latter, in the order of their settlement.
+    remembered: VecDeque<GroupId>,
+    /// Those settled before.
+    settled: Settled,
     /// Groups in the buffer, by their `Admitted`.
     pub(crate) queue: BTreeMap<Seq, GroupId>,
     balance: Balance,
@@ -127,11 +136,16 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn get(&self, id: &GroupId) -> Option<&Entry> {
-        self.entries.get(id).map(Box::as_ref)
+        self.entries.get(id)
     }
 
     pub(crate) fn get_mut(&mut self, id: &GroupId) -> Option<&mut Entry> {
-        self.entries.get_mut(id).map(Box::as_mut)
+        self.entries.get_mut(id)
+    }
+
+    /// Whether the group was ever leased.
+    pub(crate) fn knows(&self, id: &GroupId) -> bool {
+        self.entries.contains_key(id) || self.settled.contains(id)
     }
 
     pub(crate) fn balance(&self) -> &Balance {
@@ -145,7 +159,7 @@ impl Ledger {
             EventKind::Leased { id, position } => self.lease(event, id, position.is_some(), violations),
             EventKind::Reissued { id, reissue } => self.reissue(seq, id, *reissue, violations),
             EventKind::Completed { id, summary, payload } => match self.entries.get_mut(id) {
-                None => violations.push(Violation::NotLeased { seq, group: id.clone(), event: "completed" }),
+                None => violations.push(self.absent(seq, id, "completed")),
                 Some(entry) => {
                     if let Some(first) = entry.completed {
                         violations.push(Violation::CompletedTwice { seq, group: id.clone(), first });
@@ -173,7 +187,7 @@ impl Ledger {
             EventKind::RunClosed { left } => {
                 for id in left {
                     match self.entries.get(id).map(|entry| entry.settled) {
-                        None => violations.push(Violation::NotLeased { seq, group: id.clone(), event: "left" }),
+                        None => violations.push(self.absent(seq, id, "left")),
                         Some(Some(first)) => {
                             violations.push(Violation::LeftSettled { seq, group: id.clone(), first });
                         }
@@ -191,14 +205,16 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(id) {
             // A group adopted again after a restart keeps its name: its lease begins anew.
             if entry.session < event.session && entry.settled.is_none() && !fresh {
-                let before = std::mem::replace(entry.as_mut(), Entry::leased(event));
+                let before = std::mem::replace(entry, Entry::leased(event));
                 self.leave(before.place, before.admitted);
                 self.balance.in_flight += 1;
                 return;
             }
             violations.push(Violation::LeasedTwice { seq, group: id.clone(), first: entry.first_leased });
+        } else if self.settled.contains(id) {
+            violations.push(Violation::SettledLongBefore { seq, group: id.clone(), event: "leased" });
         } else {
-            self.entries.insert(id.clone(), Box::new(Entry::leased(event)));
+            self.entries.insert(id.clone(), Entry::leased(event));
             self.balance.in_flight += 1;
         }
         self.balance.leased += 1;
@@ -206,7 +222,7 @@ impl Ledger {
 
     fn reissue(&mut self, seq: Seq, id: &GroupId, reissue: u32, violations: &mut Vec<Violation>) {
         let Some(entry) = self.entries.get_mut(id) else {
-            return violations.push(Violation::NotLeased { seq, group: id.clone(), event: "reissued" });
+            return violations.push(self.absent(seq, id, "reissued"));
         };
         if entry.place != Place::InFlight {
             let place = entry.place.name();
@@ -222,7 +238,7 @@ impl Ledger {
     fn admit(&mut self, seq: Seq, id: &GroupId, violations: &mut Vec<Violation>) {
         let event = "admitted";
         let Some(entry) = self.entries.get_mut(id) else {
-            return violations.push(Violation::NotLeased { seq, group: id.clone(), event });
+            return violations.push(self.absent(seq, id, event));
         };
         match (entry.settled, entry.admitted, entry.place) {
             (Some(first), ..) => violations.push(Violation::SettledTwice { seq, group: id.clone(), event, first }),
@@ -241,7 +257,7 @@ impl Ledger {
     fn settle(&mut self, seq: Seq, id: &GroupId, place: Place, violations: &mut Vec<Violation>) {
         let event = place.name();
         let Some(entry) = self.entries.get_mut(id) else {
-            return violations.push(Violation::NotLeased { seq, group: id.clone(), event });
+            return violations.push(self.absent(seq, id, event));
         };
         if let Some(first) = entry.settled {
             return violations.push(Violation::SettledTwice { seq, group: id.clone(), event, first });
@@ -252,6 +268,23 @@ impl Ledger {
         let (before, admitted) = (std::mem::replace(&mut entry.place, place), entry.admitted);
         entry.settled = Some(seq);
         self.leave(before, admitted);
+        self.remembered.push_back(id.clone());
+        if self.remembered.len() > REMEMBERED
+            && let Some(id) = self.remembered.pop_front()
+        {
+            self.entries.remove(&id);
+            self.settled.insert(&id);
+        }
+    }
+
+    /// What is wrong where a record is about a group that has no entry.
+    fn absent(&self, seq: Seq, id: &GroupId, event: &'static str) -> Violation {
+        let group = id.clone();
+        if self.settled.contains(id) {
+            Violation::SettledLongBefore { seq, group, event }
+        } else {
+            Violation::NotLeased { seq, group, event }
+        }
     }
 
     /// A group leaves the place it was in.

@@ -15,6 +15,7 @@ mod recompute;
 mod resume;
 mod schedule;
 mod series;
+mod settled;
 mod training;
 pub mod units;
 mod verify;

@@ -153,7 +153,7 @@ impl Retries {
             }
             EventKind::Leased { id, position } if limits.source && position.is_none() => {
                 let queued = self.queued.remove(id);
-                if id.attempt > 0 && queued.is_none() && ledger.get(id).is_none() {
+                if id.attempt > 0 && queued.is_none() && !ledger.knows(id) {
                     violations.push(Violation::RetryUnlinked { seq, group: id.clone() });
                 }
                 if let Some(max_attempts) = limits.max_attempts.filter(|max| id.attempt >= *max) {

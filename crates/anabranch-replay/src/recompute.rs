@@ -1,6 +1,6 @@
 //! The schedule, computed again from what it was computed from: completions, admissions, publications and settings.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anabranch_core::{
     Batch, Digest, Event, EventKind, GroupId, OldestVersion, Order, Reason, Seq, TakenGroup, TrainingStep, Version,
@@ -8,6 +8,7 @@ use anabranch_core::{
 use serde::Serialize;
 
 use crate::Limits;
+use crate::ids::ById;
 
 /// Where a log records something else than its own records make it. Prints as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
@@ -94,7 +95,7 @@ pub struct Recompute {
     allow_unknown: bool,
     buffered: bool,
     version: Option<Version>,
-    waiting: HashMap<GroupId, Waiting>,
+    waiting: ById<Waiting>,
     /// All of `waiting` by completion, and those admitted by admission.
     completed: BTreeMap<Seq, GroupId>,
     admitted: BTreeMap<Seq, GroupId>,

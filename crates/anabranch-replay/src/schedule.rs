@@ -5,6 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use anabranch_core::{Cause, Enabler, Event, EventKind, GroupId, Moment, Seq, Value};
 use serde::Serialize;
 
+use crate::ids::ById;
+
 /// Where a recorded time is not what the record of its causes makes it. Prints as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(tag = "mismatch", rename_all = "snake_case")]
@@ -92,7 +94,7 @@ pub struct Schedule {
     times: Vec<u64>,
     /// The first event of the session.
     session: Seq,
-    open: HashMap<GroupId, Open>,
+    open: ById<Open>,
     /// When the work on each group ended, by its lease.
     ends: HashMap<Seq, Ended>,
     /// Leases in the order of their groups' completion. Slots are taken in the order in which they were freed, so that

@@ -36,6 +36,8 @@ pub enum Violation {
     AdmittedTwice { seq: Seq, group: GroupId, first: Seq },
     #[error("{seq}: {group} is {event} although {first} settled it: a lease is settled by exactly one event")]
     SettledTwice { seq: Seq, group: GroupId, event: &'static str, first: Seq },
+    #[error("{seq}: {group} is {event} although it was settled long before: a lease is settled by exactly one event")]
+    SettledLongBefore { seq: Seq, group: GroupId, event: &'static str },
     #[error(
         "{seq}: {leased} leased, but {consumed} consumed + {excluded} excluded + {in_flight} in flight + {waiting} \
          waiting + {buffered} buffered: the conservation law fails"

@@ -1,6 +1,6 @@
 //! From events to a recording.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anabranch_core::{
     Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, Status, Then,
@@ -9,6 +9,7 @@ use anabranch_core::{
 use super::WhatIfError;
 use super::pauses::Pauses;
 use super::recording::{NONE, PublicationCost, Session, Settlement, Spec, StepCost, Verdict};
+use crate::ids::ById;
 use crate::schedule::Schedule;
 
 mod learner;
@@ -48,9 +49,9 @@ pub struct Recorder {
     pauses: Pauses,
     publishing: Option<(PublicationCost, u64)>,
     installing: Option<(PublicationCost, u64, u64)>,
-    open: HashMap<GroupId, Open>,
+    open: ById<Open>,
     /// Retries queued, and the lease before each.
-    queued: HashMap<GroupId, u32>,
+    queued: ById<u32>,
     working: usize,
     /// When they last did not work on as many groups as they may.
     unblocked: u64,
