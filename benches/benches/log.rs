@@ -1,11 +1,13 @@
 //! What durability costs: appending groups of 8 × 512 tokens to a run's log, beside bare `RocksDB` writes of the same
-//! bytes, one `WriteBatch` a group, with the same sync; sixteen producers that wait for their acknowledgements beside one,
+//! bytes, one `WriteBatch` a group, with the same sync: from one thread that goes on while acknowledgements are on their way,
+//! as a pipeline does, and from one that waits for each; sixteen producers that wait for their acknowledgements beside one,
 //! with groups of two sizes, beside as many threads of bare synced writes; opening a log of 10⁶ events; and reading a log
 //! with its payloads beside a bare scan of the same database. Where it is not said, nothing is sealed into Parquet beside.
 //!
 //! Groups are made, and what each side writes lies in memory, before the time begins; what was written is let go of after
 //! it has ended.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,8 @@ use rocksdb::{DB, IteratorMode, Options, WriteBatch, WriteOptions};
 
 const SAMPLES: u32 = 8;
 const TOKENS: u32 = 512;
+/// Groups of one producer that may wait for their acknowledgements: a pipeline generates on meanwhile.
+const AHEAD: usize = 64;
 /// Tokens of a sample where waiting for the disk is nearly all there is.
 const FEW_TOKENS: u32 = 16;
 /// Tokens, log-probs and masks of a group.
@@ -85,25 +89,26 @@ fn put(db: &DB, key: &AtomicU64, values: &[Vec<u8>], sync: bool) {
     }
 }
 
-/// Appends `groups`; with `wait` each waits for its acknowledgement.
-fn append(groups: &mut [Group], wait: bool) {
+/// Appends `groups`, of which `ahead` may wait for their acknowledgements before the next is appended.
+fn append(groups: &mut [Group], ahead: usize) {
+    let mut waiting = VecDeque::new();
     for group in groups {
-        let recorded = group.complete().expect("a group not yet logged");
-        if wait {
-            block_on(recorded.ack).expect("an acknowledgement");
+        waiting.push_back(group.complete().expect("a group not yet logged").ack);
+        if waiting.len() > ahead {
+            block_on(waiting.pop_front().expect("one that waits")).expect("an acknowledgement");
         }
     }
 }
 
 /// Appends `rounds` new groups of a run from one thread.
-fn appending(run: &Run, sync: bool) -> impl FnMut(u64) -> Duration {
+fn appending(run: &Run, ahead: usize) -> impl FnMut(u64) -> Duration {
     let mut row = 0;
     move |rounds| {
         let mut groups: Vec<Group> = (row..row + rounds).map(|row| run.adopt(group(row, TOKENS))).collect();
         row += rounds;
         block_on(run.settled()).expect("an acknowledgement");
         let begun = Instant::now();
-        append(&mut groups, sync);
+        append(&mut groups, ahead);
         block_on(run.settled()).expect("an acknowledgement");
         begun.elapsed()
     }
@@ -133,13 +138,18 @@ fn log(criterion: &mut Criterion) {
         bench.bench_function(BenchmarkId::new("append", name), |bencher| {
             let dir = tempfile::tempdir().expect("a directory");
             let run = RunLog::open(dir.path().join("run"), durability).expect("a run");
-            bencher.iter_custom(appending(&run, sync));
+            bencher.iter_custom(appending(&run, AHEAD));
+        });
+        bench.bench_function(BenchmarkId::new("append, each waited for", name), |bencher| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let run = RunLog::open(dir.path().join("run"), durability).expect("a run");
+            bencher.iter_custom(appending(&run, 0));
         });
         bench.bench_function(BenchmarkId::new("append, sealed beside", name), |bencher| {
             let _entered = runtime.enter();
             let dir = tempfile::tempdir().expect("a directory");
             let run = anabranch::RunLog::open(dir.path().join("run"), durability).expect("a run");
-            bencher.iter_custom(appending(&run, sync));
+            bencher.iter_custom(appending(&run, AHEAD));
         });
     }
     bench.finish();
@@ -187,7 +197,7 @@ fn producers(criterion: &mut Criterion) {
                     };
                     let parts = (0..producers).map(|_| groups()).collect();
                     block_on(run.settled()).expect("an acknowledgement");
-                    side_by_side(parts, rounds, |groups| append(groups, true))
+                    side_by_side(parts, rounds, |groups| append(groups, 0))
                 });
             });
         }

@@ -148,19 +148,28 @@ fn cut() -> Fault {
 
 /// A number of four bytes that is stored little-endian.
 trait Word: Pod {
-    /// The same bytes in the other order.
-    fn swapped(self) -> Self;
+    fn stored(self) -> [u8; 4];
+
+    fn of(stored: [u8; 4]) -> Self;
 }
 
 impl Word for u32 {
-    fn swapped(self) -> Self {
-        self.swap_bytes()
+    fn stored(self) -> [u8; 4] {
+        self.to_le_bytes()
+    }
+
+    fn of(stored: [u8; 4]) -> Self {
+        Self::from_le_bytes(stored)
     }
 }
 
 impl Word for f32 {
-    fn swapped(self) -> Self {
-        Self::from_bits(self.to_bits().swap_bytes())
+    fn stored(self) -> [u8; 4] {
+        self.to_le_bytes()
+    }
+
+    fn of(stored: [u8; 4]) -> Self {
+        Self::from_le_bytes(stored)
     }
 }
 
@@ -168,7 +177,7 @@ fn put<T: Word>(words: &[T], out: &mut Vec<u8>) {
     if cfg!(target_endian = "little") {
         out.extend_from_slice(bytemuck::cast_slice(words));
     } else {
-        out.extend(words.iter().flat_map(|word| bytemuck::bytes_of(&word.swapped()).to_vec()));
+        out.extend(words.iter().flat_map(|word| word.stored()));
     }
 }
 
@@ -178,16 +187,10 @@ fn take<T: Word>(count: u32, rest: &mut &[u8]) -> Result<Vec<T>, Fault> {
 
 /// The words of `before`, then `count` stored ones.
 fn take_after<T: Word>(before: &[T], count: u32, rest: &mut &[u8]) -> Result<Vec<T>, Fault> {
-    let bytes = rest.split_off(..count as usize * size_of::<T>()).ok_or_else(cut)?;
-    let mut words = vec![T::zeroed(); before.len() + count as usize];
-    let (first, stored) = words.split_at_mut(before.len());
-    first.copy_from_slice(before);
-    bytemuck::cast_slice_mut(stored).copy_from_slice(bytes);
-    if cfg!(target_endian = "big") {
-        for word in stored {
-            *word = word.swapped();
-        }
-    }
+    let (stored, _) = rest.split_off(..count as usize * size_of::<T>()).ok_or_else(cut)?.as_chunks();
+    let mut words = Vec::with_capacity(before.len() + stored.len());
+    words.extend_from_slice(before);
+    words.extend(stored.iter().map(|word| T::of(*word)));
     Ok(words)
 }
 
