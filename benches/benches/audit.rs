@@ -123,7 +123,7 @@ fn long(event: &Event) -> Option<Group> {
     let mut spans = Spans::new();
     spans.push(TOKENS, SpanVersion::Exact(Version(0)), false);
     for (sample, index) in group.samples.iter_mut().zip(3_u32..) {
-        let number = |token: u32| (token + 1).wrapping_mul(index).wrapping_mul(2_654_435_761 ^ id.prompt.row as u32);
+        let number = |token: u32| (token + 1).wrapping_mul(index).wrapping_mul(0x9e37_79b1 ^ id.prompt.row as u32);
         *sample = Sample {
             tokens: (0..=TOKENS).map(|token| number(token) >> 15).collect(),
             loss_mask: vec![true; TOKENS as usize],

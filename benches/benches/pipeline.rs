@@ -138,8 +138,8 @@ async fn plain_group(row: u64) -> Result<Group, BoxError> {
     Ok(Group { id, prompt, expected: 8, samples, extra: Fields::new(), context: anabranch::Context::default() })
 }
 
-async fn channel(mut groups: impl Stream<Item = Group> + Send + Unpin + 'static) -> u64 {
-    let (mut sender, mut receiver) = futures::channel::mpsc::channel(256);
+async fn channel(mut groups: impl Stream<Item = Group> + Send + Unpin + 'static, capacity: usize) -> u64 {
+    let (mut sender, mut receiver) = futures::channel::mpsc::channel(capacity);
     let producer = tokio::spawn(async move {
         while let Some(group) = groups.next().await {
             if sender.send(group).await.is_err() {
@@ -171,22 +171,20 @@ fn pipeline(criterion: &mut Criterion) {
     let groups = sample_groups(&runtime);
     let mut bench = criterion.benchmark_group("pipeline");
     bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
-    bench.bench_function("channel", |bencher| {
-        bencher.iter_custom(|rounds| {
-            (0..rounds)
-                .map(|_| {
-                    let groups = groups.clone();
-                    let begun = Instant::now();
-                    assert_eq!(runtime.block_on(channel(stream::iter(groups))), GROUPS);
-                    begun.elapsed()
-                })
-                .sum()
-        });
-    });
+    let hops = |rounds: u64, capacity: usize| -> Duration {
+        let hop = |_| {
+            let groups = groups.clone();
+            let begun = Instant::now();
+            assert_eq!(runtime.block_on(channel(stream::iter(groups), capacity)), GROUPS);
+            begun.elapsed()
+        };
+        (0..rounds).map(hop).sum()
+    };
+    bench.bench_function("channel", |bencher| bencher.iter_custom(|rounds| hops(rounds, 256)));
     bench.bench_function("plain", |bencher| {
         bencher.iter(|| {
             let groups = stream::iter(0..GROUPS).then(async |row| plain_group(row).await.expect("a group"));
-            assert_eq!(runtime.block_on(channel(Box::pin(groups))), GROUPS);
+            assert_eq!(runtime.block_on(channel(Box::pin(groups), 256)), GROUPS);
         });
     });
     bench.bench_function("chain", |bencher| {
@@ -204,7 +202,12 @@ fn pipeline(criterion: &mut Criterion) {
     let mut bench = criterion.benchmark_group("capacity");
     bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
     for capacity in [1, 100, 100_000] {
-        bench.bench_function(capacity.to_string(), |bencher| {
+        // A channel has one more place for each sender.
+        let places = capacity - 1;
+        bench.bench_function(format!("channel/{capacity}"), |bencher| {
+            bencher.iter_custom(|rounds| hops(rounds, places));
+        });
+        bench.bench_function(format!("chain/{capacity}"), |bencher| {
             bencher.iter(|| assert_eq!(runtime.block_on(chain(GROUPS, capacity)).expect("the chain runs"), GROUPS));
         });
     }

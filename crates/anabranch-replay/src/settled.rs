@@ -64,7 +64,9 @@ mod tests {
         };
         let mut settled = Settled::default();
         let inserted = [id("a", 0, 0, 0), id("a", 0, 63, 1), id("a", 1, 64, 0), id("b", 0, u64::MAX, 0)];
-        inserted.iter().for_each(|id| settled.insert(id));
+        for id in &inserted {
+            settled.insert(id);
+        }
         for dataset in ["a", "b", "c"] {
             for epoch in 0..3 {
                 for row in [0, 1, 62, 63, 64, 65, u64::MAX - 1, u64::MAX] {
