@@ -6,6 +6,9 @@
 //! `anabranch-cli`.
 
 #[allow(unreachable_pub, clippy::missing_panics_doc)]
+#[path = "../../crates/anabranch-cli/tests/database/mod.rs"]
+mod database;
+#[allow(unreachable_pub, clippy::missing_panics_doc)]
 #[path = "../../crates/anabranch-replay/tests/pipeline/mod.rs"]
 mod pipeline;
 #[path = "../../crates/anabranch-replay/tests/repeated/mod.rs"]
@@ -18,14 +21,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anabranch_cli::Source;
-use anabranch_core::{Event, EventKind, Group, Sample, Spans};
-use anabranch_core::{SpanVersion, Version};
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch_core::{Event, Group, Sample, SpanVersion, Spans, Version};
+use anabranch_log::ReadLog;
 use anabranch_parquet::{Segments, TABLES, Table};
 use anabranch_replay::{Auditor, Recompute, Recorder, Verifier};
 use arrow_array::RecordBatch;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use futures::executor::block_on;
+use database::{completed, database};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use repeated::{ROWS, template};
@@ -35,32 +37,11 @@ fn groups() -> u64 {
     std::env::var("ANABRANCH_GROUPS").ok().and_then(|groups| groups.parse().ok()).unwrap_or(1_000_000)
 }
 
-/// The log of a run in a database, as its writer would have left it.
-fn database(run: &Path, groups: u64, payload: impl Fn(&Event) -> Option<Group>) {
-    let log = RunLog::options().open(run, Durability::Process).expect("a log");
-    let journal = log.journal().clone();
-    // The opening of the log is the first event.
-    let mut all = Synthetic::new(groups).skip(1);
-    loop {
-        let events: Vec<Event> = all.by_ref().take(4096).collect();
-        if events.is_empty() {
-            break;
-        }
-        let payloads: Vec<Group> = events.iter().filter_map(&payload).collect();
-        block_on(journal.append(events, &payloads.iter().collect::<Vec<_>>())).expect("an acknowledgement");
-    }
-    log.sync().expect("a synced log");
-}
-
 fn reading(criterion: &mut Criterion) {
     let groups = groups();
     let folder = tempfile::tempdir().expect("a directory");
     let (run, sealed) = (folder.path().join("run"), folder.path().join("parquet"));
-    let short = |event: &Event| match &event.kind {
-        EventKind::Completed { id, .. } => Some(payload(id)),
-        _ => None,
-    };
-    database(&run, groups, short);
+    database(&run, groups, completed);
     let events = Synthetic::new(groups).map(Ok::<_, std::io::Error>);
     let mut segments = Segments::open(&sealed).expect("a folder");
     segments.seal_all(events, |id| Ok(payload(id))).expect("segments");
@@ -118,12 +99,12 @@ const TOKENS: u32 = 512;
 
 /// The payload of a completed group: four samples of 512 tokens.
 fn long(event: &Event) -> Option<Group> {
-    let EventKind::Completed { id, .. } = &event.kind else { return None };
-    let mut group = payload(id);
+    let mut group = completed(event)?;
+    let row = group.id.prompt.row as u32;
     let mut spans = Spans::new();
     spans.push(TOKENS, SpanVersion::Exact(Version(0)), false);
     for (sample, index) in group.samples.iter_mut().zip(3_u32..) {
-        let number = |token: u32| (token + 1).wrapping_mul(index).wrapping_mul(0x9e37_79b1 ^ id.prompt.row as u32);
+        let number = |token: u32| (token + 1).wrapping_mul(index).wrapping_mul(0x9e37_79b1 ^ row);
         *sample = Sample {
             tokens: (0..=TOKENS).map(|token| number(token) >> 15).collect(),
             loss_mask: vec![true; TOKENS as usize],

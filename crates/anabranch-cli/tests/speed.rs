@@ -2,38 +2,16 @@
 //!
 //! `ANABRANCH_GROUPS=1000000 cargo test -p anabranch-cli --test speed -- --ignored --nocapture`
 
+mod database;
 mod synthetic;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anabranch_core::{Event, EventKind, Group};
-use anabranch_log::{Durability, RunLog};
 use anabranch_parquet::Segments;
-use futures::executor::block_on;
+use database::{completed, database};
 use synthetic::{Synthetic, payload};
-
-/// The log of a run in a database, as its writer would have left it.
-fn database(run: &Path, groups: u64) {
-    let log = RunLog::options().open(run, Durability::Process).unwrap();
-    let journal = log.journal().clone();
-    // The opening of the log is the first event.
-    let mut all = Synthetic::new(groups).skip(1);
-    loop {
-        let events: Vec<Event> = all.by_ref().take(4096).collect();
-        if events.is_empty() {
-            break;
-        }
-        let payloads: Vec<Group> = events.iter().filter_map(completed).collect();
-        block_on(journal.append(events, &payloads.iter().collect::<Vec<_>>())).unwrap();
-    }
-    log.sync().unwrap();
-}
-
-fn completed(event: &Event) -> Option<Group> {
-    if let EventKind::Completed { id, .. } = &event.kind { Some(payload(id)) } else { None }
-}
 
 /// Seconds and peak memory in MB of a command.
 fn measure(arguments: &[&str], path: &Path) -> (f64, f64) {
@@ -64,7 +42,7 @@ fn measure(arguments: &[&str], path: &Path) -> (f64, f64) {
 fn measured(groups: u64) -> Vec<(String, f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
     let (run, parquet) = (folder.path().join("run"), folder.path().join("parquet"));
-    database(&run, groups);
+    database(&run, groups, completed);
     let events = Synthetic::new(groups).map(Ok::<_, std::io::Error>);
     let sealed = Segments::open(&parquet).unwrap().seal_all(events, |id| Ok(payload(id))).unwrap();
     println!("{groups} groups, {sealed} events");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::InFlightMode;
+use crate::group;
 use crate::{Digest, Enabler, Fields, GroupId, OldestVersion, SampleTimes, Seq, Status, TrainingStep, Version};
 
 /// The version of the event format that this library writes.
@@ -68,9 +69,7 @@ impl GroupSummary {
 
     /// Mean reward of the samples that have one.
     pub fn reward_mean(&self) -> Option<f64> {
-        let rewards = || self.samples.iter().filter_map(|sample| sample.reward);
-        let count = rewards().count();
-        (count > 0).then(|| rewards().sum::<f64>() / count as f64)
+        group::mean(self.samples.iter().filter_map(|sample| sample.reward))
     }
 }
 

@@ -34,12 +34,12 @@ struct State {
 impl State {
     /// Generation stands still where a publication stopped it, and where a hold has let everything finish. What still
     /// runs under either has time passing, so that a request that hangs is timed out and cannot block them.
-    fn settle(&mut self, now: u64) {
+    fn settle(&mut self, now: impl FnOnce() -> u64) {
         let stands = self.pauses > 0 || (self.holds > 0 && self.running == 0);
         match (self.standing, stands) {
-            (None, true) => self.standing = Some(now),
+            (None, true) => self.standing = Some(now()),
             (Some(since), false) => {
-                self.stood += now.saturating_sub(since);
+                self.stood += now().saturating_sub(since);
                 self.standing = None;
             }
             _ => {}
@@ -48,41 +48,48 @@ impl State {
 }
 
 impl Gate {
-    /// Changes the state at `now`, and wakes whom the change concerns.
-    fn change<T>(&self, now: u64, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.0.lock();
-        let changed = change(&mut state);
+    /// Changes the state, and wakes whom the change concerns. `now` is asked only where time begins or ceases to stand
+    /// still.
+    fn change<T>(&self, now: impl FnOnce() -> u64, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let changed = change(state);
         state.settle(now);
-        let state_now = &mut *state;
         let ready = [
-            (state_now.holds == 0, &mut state_now.submitters),
-            (state_now.running == 0, &mut state_now.idle),
-            (state_now.standing.is_none(), &mut state_now.moving),
+            (state.holds == 0, &mut state.submitters),
+            (state.running == 0, &mut state.idle),
+            (state.standing.is_none(), &mut state.moving),
         ];
-        let ready = ready.map(|(holds, waiting)| if holds { waiting.take() } else { Wakers::default() });
-        drop(state);
+        let ready = ready.map(|(ready, waiting)| if ready { waiting.take() } else { Wakers::default() });
+        drop(guard);
         ready.into_iter().for_each(Wakers::wake);
         changed
     }
 
     /// Closes submissions once more; `first` runs where they were open, before anybody can reopen them.
     pub(crate) fn hold(&self, now: u64, first: impl FnOnce()) {
-        self.change(now, |state| {
-            if state.holds == 0 {
-                first();
-            }
-            state.holds += 1;
-        });
+        self.change(
+            || now,
+            |state| {
+                if state.holds == 0 {
+                    first();
+                }
+                state.holds += 1;
+            },
+        );
     }
 
     /// Takes one hold away; `last` records the reopening where it was the last, before any lease can be issued.
     pub(crate) fn release(&self, now: u64, last: impl FnOnce() -> Stamp) {
-        self.change(now, |state| {
-            if state.holds == 1 {
-                state.reopened = Some(last());
-            }
-            state.holds -= 1;
-        });
+        self.change(
+            || now,
+            |state| {
+                if state.holds == 1 {
+                    state.reopened = Some(last());
+                }
+                state.holds -= 1;
+            },
+        );
     }
 
     /// The record of the last reopening of this session.
@@ -110,16 +117,8 @@ impl Gate {
         true
     }
 
-    /// A request has ended. `now` is asked only where it matters to anybody.
     pub(crate) fn leave(&self, now: impl FnOnce() -> u64) {
-        {
-            let mut state = self.0.lock();
-            if state.running > 1 || (state.holds == 0 && state.idle.is_empty()) {
-                state.running -= 1;
-                return;
-            }
-        }
-        self.change(now(), |state| state.running -= 1);
+        self.change(now, |state| state.running -= 1);
     }
 
     /// Whether no request runs; if one does, `waker` is woken when the last has ended.
@@ -136,11 +135,11 @@ impl Gate {
     }
 
     pub(crate) fn pause(&self, now: u64) {
-        self.change(now, |state| state.pauses += 1);
+        self.change(|| now, |state| state.pauses += 1);
     }
 
     pub(crate) fn resume(&self, now: u64) {
-        self.change(now, |state| state.pauses -= 1);
+        self.change(|| now, |state| state.pauses -= 1);
     }
 
     /// Nanoseconds up to `now` in which generation did not stand still.

@@ -179,8 +179,7 @@ impl Group {
 
     /// Mean reward of the samples that have one.
     pub fn reward_mean(&self) -> Option<f64> {
-        let rewards: Vec<f64> = self.samples.iter().filter_map(|sample| sample.reward).collect();
-        (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
+        mean(self.samples.iter().filter_map(|sample| sample.reward))
     }
 
     /// Tokens the policy generated, over all samples.
@@ -230,6 +229,13 @@ impl Group {
         };
         GroupSummary { expected: self.expected, samples: self.samples.iter().map(sample).collect() }
     }
+}
+
+/// The mean of values, if there are any.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut count = 0_u64;
+    let sum: f64 = values.inspect(|_| count += 1).sum();
+    (count > 0).then(|| sum / count as f64)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::version::Parts;
 use crate::{Digest, Group, GroupId, LearnerError, Seq, TakenGroup, TrainingStep, Version};
 
 /// Exactly the groups of one training step, in dequeue order.
@@ -28,17 +29,15 @@ pub struct Batch {
 impl Batch {
     /// The digest of a batch: of the ordered ids and payload digests of its groups.
     pub fn digest_of<'a>(groups: impl IntoIterator<Item = (&'a GroupId, Digest)>) -> Digest {
-        let (mut text, mut parts) = (String::new(), Vec::new());
+        let (mut text, mut parts) = (String::new(), Parts::default());
         for (id, payload) in groups {
             text.clear();
             // A text takes whatever is written to it.
             let _ = write!(text, "{id}");
-            for part in [text.as_bytes(), &payload.0] {
-                parts.extend_from_slice(&(part.len() as u64).to_le_bytes());
-                parts.extend_from_slice(part);
-            }
+            parts.add(text.as_bytes());
+            parts.add(&payload.0);
         }
-        Digest::of(&parts)
+        parts.digest()
     }
 
     /// Mean and largest version gap of the groups taken, over those whose gap is known.

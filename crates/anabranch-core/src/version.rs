@@ -61,17 +61,29 @@ impl Digest {
 
     /// The digest of several parts, each preceded by its length, so that no two lists of parts share an input.
     pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        for part in parts {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        }
-        Self(*hasher.finalize().as_bytes())
+        let mut all = Parts::default();
+        parts.into_iter().for_each(|part| all.add(part));
+        all.digest()
     }
 
     /// The first eight hexadecimal digits: enough to tell digests apart on a screen.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
+    }
+}
+
+/// [`Digest::of_parts`] of parts that come one after another.
+#[derive(Default)]
+pub(crate) struct Parts(blake3::Hasher);
+
+impl Parts {
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
     }
 }
 

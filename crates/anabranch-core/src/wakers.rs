@@ -13,10 +13,6 @@ impl Wakers {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// All that wait now; nobody waits after. Wake them without the lock that guards this.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)

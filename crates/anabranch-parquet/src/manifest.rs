@@ -165,12 +165,6 @@ struct Versions {
     format: u32,
 }
 
-impl Versions {
-    fn versions(&self) -> (u32, u32) {
-        (self.schema, self.format)
-    }
-}
-
 #[derive(Deserialize)]
 struct AnyVersion {
     manifest: Versions,
@@ -182,9 +176,11 @@ fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError>
     let damaged = |what: String| SegmentError::damaged(&path, what);
     // The versions first: a newer manifest may have fields that this library does not know, or lack some that it does.
     let stored = serde_json::from_str::<Stored>(&text);
-    let versions = stored.as_ref().map(|Stored { manifest, .. }| (manifest.schema, manifest.format));
-    let versions = versions.or_else(|_| serde_json::from_str(&text).map(|AnyVersion { manifest }| manifest.versions()));
-    if let Ok((schema, format)) = versions {
+    let versions = match &stored {
+        Ok(Stored { manifest, .. }) => Ok(Versions { schema: manifest.schema, format: manifest.format }),
+        Err(_) => serde_json::from_str(&text).map(|AnyVersion { manifest }| manifest),
+    };
+    if let Ok(Versions { schema, format }) = versions {
         for (what, found, known) in [("schema", schema, SCHEMA), ("event format", format, FORMAT)] {
             if found > known {
                 return Err(SegmentError::Newer { path, what, found, known });

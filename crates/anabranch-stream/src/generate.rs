@@ -188,9 +188,9 @@ impl<E: Engine + Clone> State<E> {
                 _ => called(client.clone(), tokens, now, place).map(outcome).boxed(),
             });
         }
-        let samples = self.settings.samples;
-        let samples = std::iter::repeat_with(|| None).take(samples).collect();
-        self.growing.insert(key, Growing { lease, samples, missing: self.settings.samples });
+        let missing = self.settings.samples;
+        let samples = std::iter::repeat_with(|| None).take(missing).collect();
+        self.growing.insert(key, Growing { lease, samples, missing });
     }
 
     /// Warns where nothing has happened for long.

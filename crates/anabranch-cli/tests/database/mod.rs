@@ -1,0 +1,31 @@
+//! A synthetic log in a database.
+
+use std::path::Path;
+
+use anabranch_core::{Event, EventKind, Group};
+use anabranch_log::{Durability, RunLog};
+use futures::executor::block_on;
+
+use super::synthetic::{Synthetic, payload};
+
+/// The log of a run in a database, as its writer would have left it, with what `payload` makes of its completions.
+pub fn database(run: &Path, groups: u64, payload: impl Fn(&Event) -> Option<Group>) {
+    let log = RunLog::options().open(run, Durability::Process).unwrap();
+    let journal = log.journal().clone();
+    // The opening of the log is the first event.
+    let mut all = Synthetic::new(groups).skip(1);
+    loop {
+        let events: Vec<Event> = all.by_ref().take(4096).collect();
+        if events.is_empty() {
+            break;
+        }
+        let payloads: Vec<Group> = events.iter().filter_map(&payload).collect();
+        block_on(journal.append(events, &payloads.iter().collect::<Vec<_>>())).unwrap();
+    }
+    log.sync().unwrap();
+}
+
+/// The payload of a completed group.
+pub fn completed(event: &Event) -> Option<Group> {
+    if let EventKind::Completed { id, .. } = &event.kind { Some(payload(id)) } else { None }
+}
