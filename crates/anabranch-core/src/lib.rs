@@ -59,7 +59,7 @@ pub use prompt::{Prompt, PromptId};
 pub use record::{Draft, Recorded};
 pub use restore::Restored;
 pub use run::Run;
-pub use source::Prompts;
+pub use source::{MAX_REISSUES, Prompts};
 pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
 pub use stamp::{Cause, Enabler, Moment, Seq, Stamp, Timer};
 pub use value::{Fields, Value};

@@ -14,7 +14,7 @@ use crate::{
 
 /// How often a lease may be issued again after restarts before it settles as aborted: a prompt that kills the process
 /// cannot block every resume.
-const MAX_REISSUES: u32 = 3;
+pub const MAX_REISSUES: u32 = 3;
 
 /// Stream of leases: see [`Run::prompts`].
 ///

@@ -1,14 +1,30 @@
 //! Runs that were killed and resumed: each restart is a barrier, over which everything open is carried.
 
-use anabranch_core::{EventKind, Seq};
+use anabranch_core::{Event, EventKind, InFlightMode, Seq};
 use anabranch_replay::{Recorder, Settings, self_check, what_if};
 use proptest::prelude::*;
 
-use pipeline::{any_settings, cases, first_difference, happened, predicted, record, script, steps};
+use pipeline::{Delays, Script, any_settings, cases, first_difference, happened, predicted, record, script, steps};
 
 mod pipeline;
 
 const APART: u64 = 100_000;
+
+fn told_as_it_was(script: &Script, settings: Settings, kills: &[u64]) -> Result<(), TestCaseError> {
+    let events = script.sessions(&Settings { slot_per_sample: false, ..settings }, kills);
+    prop_assert_eq!(self_check(&events), Ok(()));
+    if steps(&events).iter().all(|step| step.1 == 0) {
+        return Ok(());
+    }
+    let recording = record(&events);
+    let prediction = recording.predict(recording.settings(), 1).unwrap();
+    let difference = first_difference(&happened(&events), &predicted(&prediction));
+    prop_assert!(difference.is_none(), "{}", difference.unwrap());
+    let reproduction = recording.reproduction().unwrap();
+    prop_assert_eq!((reproduction.times.part, reproduction.first), (reproduction.times.of, None));
+    prop_assert_eq!(prediction.outcome.modelled.groups.part, 0);
+    Ok(())
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, ..cases(200) })]
@@ -17,25 +33,55 @@ proptest! {
     fn a_run_of_several_sessions_is_told_as_it_was(
         (script, settings) in (script(APART), any_settings()),
         // Shrunk, a kill would fall together with other moments.
-        kills in proptest::collection::vec(1..40 * APART, 1..4),
+        kills in proptest::collection::vec(1..40 * APART, 1..7),
     ) {
-        let events = script.sessions(&Settings { slot_per_sample: false, ..settings }, &kills);
-        prop_assert_eq!(self_check(&events), Ok(()));
-        if steps(&events).iter().all(|step| step.1 == 0) {
-            return Ok(());
-        }
-        let recording = record(&events);
-        let prediction = recording.predict(recording.settings(), 1).unwrap();
-        let difference = first_difference(&happened(&events), &predicted(&prediction));
-        prop_assert!(difference.is_none(), "{}", difference.unwrap());
-        let reproduction = recording.reproduction().unwrap();
-        prop_assert_eq!((reproduction.times.part, reproduction.first), (reproduction.times.of, None));
-        prop_assert_eq!(prediction.outcome.modelled.groups.part, 0);
+        told_as_it_was(&script, settings, &kills)?;
     }
 }
 
-fn killed_once() -> (pipeline::Script, Settings) {
-    let script = pipeline::Script {
+#[test]
+fn what_is_lost_twice_goes_out_again_in_the_order_of_its_first_leases() {
+    // In the second session a retry goes out before what the first left in flight; in the third, both lost, after it.
+    let script = Script {
+        rows: 97,
+        pace: APART,
+        tokens: 4,
+        training: 90_719,
+        steady: true,
+        install: 19_760,
+        aborts: 23,
+        filter: 8,
+        seed: 12_017_875_395_860_796_817,
+        delays: Delays::default(),
+    };
+    let settings = Settings {
+        in_flight: 3,
+        samples: 3,
+        capacity: Some(5),
+        max_staleness: Some(2),
+        batch: 1,
+        mode: InFlightMode::Drain,
+        max_attempts: Some(3),
+        ..pipeline::settings()
+    };
+    told_as_it_was(&script, settings, &[3_110_883, 201_697, 1_347_807]).unwrap();
+}
+
+#[test]
+fn a_lease_lost_too_often_is_given_up_as_in_the_run() {
+    // Each session after the first ends as soon as the lease in flight has gone out again.
+    let (script, settings) = killed_once();
+    let settings = Settings { in_flight: 1, max_attempts: Some(2), ..settings };
+    let kills = [&[9 * APART][..], &[20_001; 4]].concat();
+    let events = script.sessions(&settings, &kills);
+    let given_up =
+        |event: &&Event| matches!(&event.kind, EventKind::Completed { summary, .. } if summary.expected == 0);
+    assert_eq!(events.iter().filter(given_up).count(), 1);
+    told_as_it_was(&script, settings, &kills).unwrap();
+}
+
+fn killed_once() -> (Script, Settings) {
+    let script = Script {
         rows: 60,
         pace: APART,
         tokens: 6,
@@ -45,7 +91,7 @@ fn killed_once() -> (pipeline::Script, Settings) {
         aborts: 20,
         filter: 9,
         seed: 5,
-        delays: pipeline::Delays::default(),
+        delays: Delays::default(),
     };
     (script, Settings { slot_per_sample: false, ..pipeline::settings() })
 }

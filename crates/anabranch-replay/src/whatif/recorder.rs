@@ -241,6 +241,10 @@ impl Recorder {
         let buffered = self.known.contains_key("buffer") || !self.known.contains_key("batch");
         let Some(open) = self.open.get_mut(id) else { return };
         open.completed = Some(event.at);
+        if !open.worked_on {
+            // Lost too often to be issued again: it never was generated.
+            return;
+        }
         // Before a buffer it is worked on until its record is durable, which is when it is admitted or waits for room.
         open.worked_on = buffered;
         let Open { spec: index, leased, .. } = *open;

@@ -54,6 +54,8 @@ struct Group {
     /// What the rest of a generation that the log shows cut off is drawn from.
     rest: u32,
     attempt: u32,
+    /// How often its lease was issued again.
+    reissues: u32,
     position: u64,
     modelled: bool,
     aborted: bool,
@@ -74,7 +76,7 @@ struct Group {
     dequeued: Option<u64>,
     gap: u64,
     publications: u64,
-    /// Its place among leases, completions and admissions.
+    /// Its place among leases, completions and admissions: the last of them that it had.
     place: u64,
     /// Since when it can leave the buffer.
     ready: u64,
@@ -87,8 +89,18 @@ struct Retry {
     position: u64,
     attempt: u32,
     since: u64,
-    /// The lease was issued before, and its generation lost by a restart.
-    again: bool,
+    lost: Option<Lost>,
+}
+
+/// A lease whose generation a restart lost.
+#[derive(Copy, Clone, Debug)]
+struct Lost {
+    /// Its place among leases.
+    place: u64,
+    /// When it was issued last.
+    leased: u64,
+    /// How often it was issued again.
+    reissues: u32,
 }
 
 /// How a publication stands.

@@ -197,7 +197,7 @@ impl<S: Sink> Simulation<'_, S> {
         if retried {
             let recorded = self.recording.recorded_attempt(group.position, group.attempt + 1);
             let (position, attempt) = (group.position, group.attempt + 1);
-            self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now, again: false });
+            self.retries.push_back(Retry { spec: recorded, position, attempt, since: self.now, lost: None });
         }
         self.outcome.wasted.entry(reason).or_default().add(group.tokens);
         if reason == "stale" {

@@ -1,6 +1,6 @@
 //! Restarts: a barrier, over which everything open is carried.
 
-use super::{Group, Learner, NONE, Publication, Retry, Simulation};
+use super::{Group, Learner, Lost, NONE, Publication, Retry, Simulation};
 use crate::whatif::buffer::Buffer;
 use crate::whatif::prediction::Sink;
 
@@ -59,16 +59,23 @@ impl<S: Sink> Simulation<'_, S> {
         let (completed, running): (Vec<u32>, Vec<u32>) =
             open.into_iter().partition(|&index| self.alive[index as usize].completed != u64::MAX);
         for index in running {
-            let Group { spec, modelled, position, attempt, .. } = self.alive[index as usize];
+            let Group { spec, modelled, position, attempt, place, leased, reissues, .. } = self.alive[index as usize];
             let recorded = &self.recording.specs[spec as usize];
             let again = if modelled || recorded.cut { recorded.again } else { spec };
             let spec = if modelled { NONE } else { again };
-            self.retries.push_back(Retry { spec, position, attempt, since: 0, again: true });
+            self.retries.push_back(Retry {
+                spec,
+                position,
+                attempt,
+                since: 0,
+                lost: Some(Lost { place, leased, reissues }),
+            });
             self.vacant.push(index);
         }
         self.retries.iter_mut().for_each(|retry| retry.since = 0);
-        // Retries go out before what was in flight, whenever that was.
-        self.retries.make_contiguous().sort_by_key(|retry| retry.again);
+        // Retries go out before what was in flight, whenever that was; that goes out in the order of its leases, however
+        // often it was lost since.
+        self.retries.make_contiguous().sort_by_key(|retry| retry.lost.map(|lost| lost.place));
         completed
     }
 

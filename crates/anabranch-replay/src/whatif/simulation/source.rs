@@ -1,17 +1,16 @@
 //! Leases: retries first, then fresh prompts in the dataset's order.
 
+use anabranch_core::MAX_REISSUES;
+
 use super::{Action, Group, Learner, NONE, Publication, Retry, Simulation};
 use crate::whatif::draw::{Purpose, draw};
 use crate::whatif::prediction::Sink;
+use crate::whatif::recording::Verdict;
 
 /// What the source would lease next.
 struct Next {
-    spec: u32,
+    lease: Retry,
     modelled: bool,
-    position: u64,
-    attempt: u32,
-    since: u64,
-    again: bool,
 }
 
 impl<S: Sink> Simulation<'_, S> {
@@ -21,22 +20,21 @@ impl<S: Sink> Simulation<'_, S> {
     }
 
     fn next(&self) -> Option<Next> {
-        let (recorded, position, attempt, since, again) = match self.retries.front() {
-            Some(&Retry { spec, position, attempt, since, again }) => (spec, position, attempt, since, again),
+        let mut lease = match self.retries.front() {
+            Some(retry) => *retry,
             None if self.cursor < self.recording.positions => {
-                let recorded = self.recording.fresh.get(self.cursor as usize);
-                (recorded.copied().unwrap_or(NONE), self.cursor, 0, 0, false)
+                let spec = self.recording.fresh.get(self.cursor as usize).copied().unwrap_or(NONE);
+                Retry { spec, position: self.cursor, attempt: 0, since: 0, lost: None }
             }
             None => return None,
         };
-        let modelled = recorded == NONE;
-        let spec = if modelled {
-            let drawn = if attempt > 0 { &self.recording.unfiltered } else { &self.recording.whole };
-            drawn[draw(self.seed, Purpose::Group, position, u64::from(attempt), drawn.len())]
-        } else {
-            recorded
-        };
-        Some(Next { spec, modelled, position, attempt, since, again })
+        let modelled = lease.spec == NONE;
+        if modelled {
+            let drawn = if lease.attempt > 0 { &self.recording.unfiltered } else { &self.recording.whole };
+            let place = draw(self.seed, Purpose::Group, lease.position, u64::from(lease.attempt), drawn.len());
+            lease.spec = drawn[place];
+        }
+        Some(Next { lease, modelled })
     }
 
     /// Whether anything but a lack of prompts keeps leases back.
@@ -55,12 +53,17 @@ impl<S: Sink> Simulation<'_, S> {
     pub(super) fn lease(&mut self) {
         while self.may_lease() {
             let Some(next) = self.next() else { return };
+            let (lease, spec) = (&next.lease, &self.recording.specs[next.lease.spec as usize]);
+            if lease.lost.is_some_and(|lost| lost.reissues == MAX_REISSUES) {
+                self.give_up(&next);
+                continue;
+            }
             let freed = self.slots[self.settings.slots_of_group() - 1];
-            let due = freed.max(self.clear_since).max(next.since) + self.recording.specs[next.spec as usize].lease;
+            let due = freed.max(self.clear_since).max(lease.since) + spec.lease;
             if due > self.now {
                 if due != self.next_lease {
                     self.next_lease = due;
-                    self.schedule(due, 0, self.recording.specs[next.spec as usize].key, Action::Lease);
+                    self.schedule(due, 0, spec.key, Action::Lease);
                 }
                 return;
             }
@@ -68,27 +71,26 @@ impl<S: Sink> Simulation<'_, S> {
         }
     }
 
-    fn issue(&mut self, next: &Next) {
+    /// Takes the next lease from the source; its group has generated nothing.
+    fn take(&mut self, &Next { lease, modelled }: &Next) -> u32 {
         if self.retries.pop_front().is_none() {
             self.cursor += 1;
         }
-        self.slots.drain(..self.settings.slots_of_group());
-        (self.working, self.upstream) = (self.working + 1, self.upstream + 1);
-        self.outcome.retries += u64::from(next.attempt > 0 && !next.again);
-        let place = self.next_place();
+        let place = lease.lost.map_or_else(|| self.next_place(), |lost| lost.place);
         let group = Group {
-            spec: next.spec,
+            spec: lease.spec,
             rest: NONE,
-            attempt: next.attempt,
-            position: next.position,
-            modelled: next.modelled,
+            attempt: lease.attempt,
+            reissues: lease.lost.map_or(0, |lost| lost.reissues + 1),
+            position: lease.position,
+            modelled,
             aborted: false,
             ended: 0,
             start: 0,
             first: u64::MAX,
             floor: 0,
             oldest: None,
-            tokens: self.recording.specs[next.spec as usize].tokens,
+            tokens: 0,
             leased: self.now,
             completed: u64::MAX,
             arrived: 0,
@@ -99,13 +101,29 @@ impl<S: Sink> Simulation<'_, S> {
             place,
             ready: 0,
         };
-        let index = if let Some(index) = self.vacant.pop() {
+        if let Some(index) = self.vacant.pop() {
             self.alive[index as usize] = group;
             index
         } else {
             self.alive.push(group);
             self.alive.len() as u32 - 1
-        };
+        }
+    }
+
+    /// A lease that was lost too often is not issued again: it is settled as aborted.
+    fn give_up(&mut self, next: &Next) {
+        let index = self.take(next);
+        let group = &mut self.alive[index as usize];
+        group.leased = next.lease.lost.map_or(group.leased, |lost| lost.leased);
+        group.completed = self.now;
+        self.exclude(index, Verdict::Aborted.name(), None);
+    }
+
+    fn issue(&mut self, next: &Next) {
+        let index = self.take(next);
+        self.slots.drain(..self.settings.slots_of_group());
+        (self.working, self.upstream) = (self.working + 1, self.upstream + 1);
+        self.outcome.retries += u64::from(next.lease.attempt > 0 && next.lease.lost.is_none());
         let closed = self.publication == Publication::Draining || (self.stands_still() && self.mode_drains());
         if closed { self.entering.push(index) } else { self.begin(index) }
     }
@@ -116,6 +134,7 @@ impl<S: Sink> Simulation<'_, S> {
         let group = &mut self.alive[index as usize];
         let spec = &self.recording.specs[group.spec as usize];
         group.start = start;
+        group.tokens = spec.tokens;
         group.first = start.saturating_add(spec.first);
         // What begins while generation stands still goes on under the version that is being installed.
         group.floor = version + u64::from(self.publication == Publication::Still);
