@@ -171,13 +171,15 @@ pub(crate) enum Command {
     ///
     /// The schedule of the log is replayed in virtual time under every combination of the settings given; those not given
     /// stay as recorded. First the log's own schedule is checked, and where it does not add up that is said and nothing
-    /// answered. Lists read `16,32,64`, ranges `0..4` (0 to 4, both included).
+    /// answered. Lists read `16,32,64`, ranges `0..4` (0 to 4, both included). A run whose settings changed between its
+    /// sessions has none that stay as recorded: ask about its first session. The in-flight mode may change.
     ///
     /// It cannot know that other weights would have written other text, nor that an engine whose speed depends on its
     /// load would have run at another speed.
     #[command(after_help = examples!(
         "anabranch what-if runs/demo --max-staleness 0..4",
         "anabranch what-if runs/demo --capacity 16,32,64 --order fifo,freshest --unused drop,retry:3",
+        "anabranch what-if runs/demo --in-flight 4..16 --first-session",
         "anabranch what-if runs/demo --max-staleness none,0..4 --update-interval 1..4 --svg gap.svg --measure gap",
     ))]
     WhatIf(WhatIfArguments),

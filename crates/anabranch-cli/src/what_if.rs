@@ -42,6 +42,9 @@ pub(crate) struct WhatIfArguments {
     /// Groups that may be generated at once.
     #[arg(long, value_name = "GROUPS", value_parser = numbers)]
     in_flight: Option<Values<u64>>,
+    /// Ask about the first session alone, up to where it was cut off.
+    #[arg(long)]
+    first_session: bool,
     /// Seed of the durations of work that the run never did.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -309,7 +312,7 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
         outside(&arguments.run.path, file)?;
     }
     let source = arguments.run.open()?;
-    let mut recorder = Recorder::new();
+    let mut recorder = if arguments.first_session { Recorder::of_first_session() } else { Recorder::new() };
     let origin = source.read(|event| recorder.push(event))?;
     let recording = recorder.finish()?;
     let recorded = recording.settings().clone();

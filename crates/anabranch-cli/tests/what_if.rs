@@ -8,6 +8,7 @@ mod scripted;
 use anabranch_core::EventKind;
 use anabranch_replay::Recorder;
 use runs::{answer, assert_narrow, complaint, files, json};
+use serde_json::Value;
 
 #[test]
 fn a_grid_is_what_the_library_predicts() {
@@ -65,6 +66,22 @@ fn a_grid_is_what_the_library_predicts() {
     assert_eq!(json["reproduced"], serde_json::json!({ "fates": all, "times": all, "first": null }));
     assert!(text.contains("Unknown: what other weights would have written"), "{text}");
     assert!(files(folder.path()) == before, "a reader changed the run");
+}
+
+/// The demo's recorded run: three sessions, each of which published under a mode of its own.
+#[test]
+fn a_run_of_several_sessions_is_asked_about_whole_or_by_its_first() {
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../../datasets/recorded/parquet");
+    let whole = json(0, &[&"what-if", &run, &"--capacity", &"8", &"--json"]);
+    assert_eq!((&whole["recorded"]["settings"]["mode"], &whole["recorded"]["steps"]), (&Value::Null, &Value::from(16)));
+    let first = json(0, &[&"what-if", &run, &"--capacity", &"8", &"--first-session", &"--json"]);
+    assert_eq!(first["recorded"]["settings"]["mode"], "Retract");
+    let steps = first["recorded"]["steps"].as_u64().unwrap();
+    assert!((1..16).contains(&steps), "{steps}");
+    let told =
+        |answer: &Value| (answer["reproduced"]["fates"]["part"].as_u64(), answer["reproduced"]["fates"]["of"].as_u64());
+    assert_eq!(told(&first).0, told(&first).1, "every group of the first session ends as it did");
+    assert!(told(&first).1 < told(&whole).1);
 }
 
 #[test]

@@ -92,7 +92,7 @@ proptest! {
     /// Samples that a publication aborts end in an order that no log tells; without retries nothing depends on it.
     #[test]
     fn an_aborting_publication_strikes_what_it_struck((script, settings) in (script(APART), any_settings())) {
-        let settings = Settings { mode: InFlightMode::Abort, max_attempts: None, ..settings };
+        let settings = Settings { mode: Some(InFlightMode::Abort), max_attempts: None, ..settings };
         let events = script.events(&settings);
         if steps(&events).is_empty() {
             return Ok(());

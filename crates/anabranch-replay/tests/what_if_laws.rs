@@ -66,8 +66,8 @@ proptest! {
         abort in any::<bool>(),
         kills in proptest::collection::vec(1..500_u64, 0..3),
     ) {
-        let settings = if abort { Settings { mode: InFlightMode::Abort, ..settings } } else { settings };
-        let events = script.sessions(&settings, &kills);
+        let settings = if abort { Settings { mode: Some(InFlightMode::Abort), ..settings } } else { settings };
+        let events = script.sessions(&settings, &kills, &[]);
         if steps(&events).iter().all(|step| step.1 == 0) {
             return Ok(());
         }

@@ -4,14 +4,21 @@ use anabranch_core::{Event, EventKind, InFlightMode, Seq};
 use anabranch_replay::{Recorder, Settings, self_check, what_if};
 use proptest::prelude::*;
 
-use pipeline::{Delays, Script, any_settings, cases, first_difference, happened, predicted, record, script, steps};
+use pipeline::{
+    Delays, Script, any_mode, any_settings, cases, first_difference, happened, predicted, record, script, steps,
+};
 
 mod pipeline;
 
 const APART: u64 = 100_000;
 
-fn told_as_it_was(script: &Script, settings: Settings, kills: &[u64]) -> Result<(), TestCaseError> {
-    let events = script.sessions(&Settings { slot_per_sample: false, ..settings }, kills);
+fn told_as_it_was(
+    script: &Script,
+    settings: Settings,
+    kills: &[u64],
+    modes: &[InFlightMode],
+) -> Result<(), TestCaseError> {
+    let events = script.sessions(&Settings { slot_per_sample: false, ..settings }, kills, modes);
     prop_assert_eq!(self_check(&events), Ok(()));
     if steps(&events).iter().all(|step| step.1 == 0) {
         return Ok(());
@@ -34,8 +41,9 @@ proptest! {
         (script, settings) in (script(APART), any_settings()),
         // Shrunk, a kill would fall together with other moments.
         kills in proptest::collection::vec(1..40 * APART, 1..7),
+        modes in proptest::collection::vec(any_mode(), 0..4),
     ) {
-        told_as_it_was(&script, settings, &kills)?;
+        told_as_it_was(&script, settings, &kills, &modes)?;
     }
 }
 
@@ -60,11 +68,11 @@ fn what_is_lost_twice_goes_out_again_in_the_order_of_its_first_leases() {
         capacity: Some(5),
         max_staleness: Some(2),
         batch: 1,
-        mode: InFlightMode::Drain,
+        mode: Some(InFlightMode::Drain),
         max_attempts: Some(3),
         ..pipeline::settings()
     };
-    told_as_it_was(&script, settings, &[3_110_883, 201_697, 1_347_807]).unwrap();
+    told_as_it_was(&script, settings, &[3_110_883, 201_697, 1_347_807], &[]).unwrap();
 }
 
 #[test]
@@ -73,11 +81,11 @@ fn a_lease_lost_too_often_is_given_up_as_in_the_run() {
     let (script, settings) = killed_once();
     let settings = Settings { in_flight: 1, max_attempts: Some(2), ..settings };
     let kills = [&[9 * APART][..], &[20_001; 4]].concat();
-    let events = script.sessions(&settings, &kills);
+    let events = script.sessions(&settings, &kills, &[]);
     let given_up =
         |event: &&Event| matches!(&event.kind, EventKind::Completed { summary, .. } if summary.expected == 0);
     assert_eq!(events.iter().filter(given_up).count(), 1);
-    told_as_it_was(&script, settings, &kills).unwrap();
+    told_as_it_was(&script, settings, &kills, &[]).unwrap();
 }
 
 fn killed_once() -> (Script, Settings) {
@@ -97,9 +105,25 @@ fn killed_once() -> (Script, Settings) {
 }
 
 #[test]
+fn each_session_may_publish_under_a_mode_of_its_own() {
+    let (script, settings) = killed_once();
+    let kills = [1_500_000];
+    let modes = [InFlightMode::Retract, InFlightMode::Drain];
+    told_as_it_was(&script, settings.clone(), &kills, &modes).unwrap();
+    let recording = record(&script.sessions(&settings, &kills, &modes));
+    assert_eq!(recording.settings().mode, None);
+    let outcome = |mode| recording.outcome(&Settings { mode, ..recording.settings().clone() }, 1).unwrap();
+    let stalls = [None, Some(modes[0]), Some(modes[1])].map(|mode| outcome(mode).stall.publication_slot_ns);
+    assert!(stalls[1] < stalls[0] && stalls[0] < stalls[2], "a drain stalls generation for longer: {stalls:?}");
+    // One that never changed is a setting like the others.
+    let recording = record(&script.sessions(&settings, &kills, &[]));
+    assert_eq!(recording.settings().mode, settings.mode);
+}
+
+#[test]
 fn the_first_session_can_be_asked_about_alone() {
     let (script, settings) = killed_once();
-    let events = script.sessions(&settings, &[1_500_000]);
+    let events = script.sessions(&settings, &[1_500_000], &[]);
     let first: Vec<_> = events.iter().filter(|event| event.session == 0).cloned().collect();
     assert!(first.len() < events.len());
     let mut recorder = Recorder::of_first_session();
@@ -126,5 +150,6 @@ fn settings_that_changed_on_the_way_are_refused() {
     (again.seq, again.at) = (Seq(events.len() as u64), events.last().unwrap().at);
     events.push(again);
     let error = what_if(&events, |_| {}, 0).unwrap_err();
-    assert!(error.to_string().contains("changed on the way"), "{error}");
+    let told = "changed on the way (`groups` of .buffer from 4 to 9)";
+    assert!(error.to_string().contains(told), "{error}");
 }

@@ -44,7 +44,6 @@ pub struct Recorder {
     known: BTreeMap<String, Fields>,
     samples: usize,
     bound: usize,
-    mode: InFlightMode,
     refused: Option<WhatIfError>,
     pauses: Pauses,
     publishing: Option<(PublicationCost, u64)>,
@@ -79,6 +78,9 @@ pub struct Recorder {
     /// Ends of samples since the last publication began.
     ended_since: Vec<u64>,
 }
+
+const MODES: [InFlightMode; 4] =
+    [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort];
 
 fn int(fields: &Fields, field: &str) -> u64 {
     fields.get(field).and_then(anabranch_core::Value::as_int).map_or(0, |int| int.max(0) as u64)
@@ -150,9 +152,25 @@ impl Recorder {
                 self.departed(at);
             }
         }
-        let before = self.known.insert(operator.to_owned(), settings.clone());
-        if before.is_some_and(|before| before != *settings) {
-            self.refuse("the settings of the run changed on the way: ask about its first session");
+        if operator == "publish"
+            && let Some(mode) = MODES
+                .into_iter()
+                .find(|mode| settings.get("mode").and_then(|value| value.as_text()) == Some(&format!("{mode:?}")))
+        {
+            self.session.mode = mode;
+        }
+        let before = self.known.insert(operator.to_owned(), settings.clone()).unwrap_or_else(|| settings.clone());
+        // The mode may be another in each session.
+        let own = |field: &String| operator == "publish" && field == "mode";
+        let changed = settings.keys().chain(before.keys()).find(|&f| settings.get(f) != before.get(f) && !own(f));
+        if let Some(field) = changed {
+            let shown = |value: Option<&anabranch_core::Value>| value.map_or("nothing".to_owned(), ToString::to_string);
+            self.refuse(&format!(
+                "the settings of the run changed on the way (`{field}` of .{operator} from {} to {}): ask about its first \
+                 session alone (--first-session)",
+                shown(before.get(field)),
+                shown(settings.get(field))
+            ));
         }
     }
 
@@ -269,7 +287,7 @@ impl Recorder {
             }
             let began = began(sample.times.first_token.or(sample.times.ended));
             *end = self.pauses.ended(ended).saturating_sub(began);
-            let aborted = self.mode == InFlightMode::Abort && sample.status == Status::Aborted;
+            let aborted = self.session.mode == InFlightMode::Abort && sample.status == Status::Aborted;
             spec.cut |= aborted && (self.publishing.is_some() || self.pauses.lie_around(ended));
             spec.known &= sample.oldest != Some(OldestVersion::Unknown);
             if sample.generated > 0 {

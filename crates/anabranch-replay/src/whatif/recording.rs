@@ -1,5 +1,7 @@
 //! What a log tells of how long everything took: all that a schedule under other settings needs.
 
+use anabranch_core::InFlightMode;
+
 use super::Settings;
 
 /// No index.
@@ -104,6 +106,8 @@ pub(crate) struct Session {
     pub(crate) began: Option<u64>,
     /// Its last event.
     pub(crate) last: u64,
+    /// What became of samples in flight at its publications.
+    pub(crate) mode: InFlightMode,
     /// Versions begun and not published.
     pub(crate) burned: u64,
 }

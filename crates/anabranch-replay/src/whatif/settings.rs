@@ -30,18 +30,18 @@ pub struct Settings {
     pub emit_partial: bool,
     /// Training steps between publications; nothing where they follow the steps that they followed in the log.
     pub update_interval: Option<u64>,
-    /// What becomes of the samples in flight when weights are published.
+    /// What becomes of the samples in flight when weights are published; nothing where it is as in each session of the log.
     #[serde(serialize_with = "mode_name")]
-    pub mode: InFlightMode,
+    pub mode: Option<InFlightMode>,
     /// Leases of a prompt whose groups are aborted or stale, the first among them; nothing where they are dropped.
     pub max_attempts: Option<u32>,
     /// Training steps after which the run is over; nothing where it goes on until no prompt is left.
     pub steps: Option<u64>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn mode_name<S: serde::Serializer>(mode: &InFlightMode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{mode:?}"))
+#[expect(clippy::ref_option, reason = "serde's signature")]
+fn mode_name<S: serde::Serializer>(mode: &Option<InFlightMode>, serializer: S) -> Result<S::Ok, S::Error> {
+    mode.map(|mode| format!("{mode:?}")).serialize(serializer)
 }
 
 fn count(fields: Option<&Fields>, field: &str) -> Option<u64> {
@@ -49,8 +49,8 @@ fn count(fields: Option<&Fields>, field: &str) -> Option<u64> {
 }
 
 impl Settings {
-    /// Reads the settings of a log's operators. `mode` is that of its publications.
-    pub(crate) fn read(known: &BTreeMap<String, Fields>, mode: InFlightMode) -> Result<Self, WhatIfError> {
+    /// Reads the settings of a log's operators. `mode` is that of all its publications, where there is one.
+    pub(crate) fn read(known: &BTreeMap<String, Fields>, mode: Option<InFlightMode>) -> Result<Self, WhatIfError> {
         let fields = |operator: &str| known.get(operator);
         let needed = |operator: &'static str, field: &str| {
             count(fields(operator), field).ok_or_else(|| {

@@ -125,26 +125,31 @@ impl Script {
         if self.steady { ms(self.training) } else { ms(1 + mix(self.seed ^ mix(step)) % self.training) }
     }
 
-    /// The events of a run with these settings, killed so many milliseconds into each session but the last.
-    pub async fn run(&self, settings: &Settings, kills: &[u64]) -> Vec<Event> {
+    /// The events of a run with these settings, killed so many milliseconds into each session but the last. Where there
+    /// are `modes`, each session publishes under the next one of them.
+    pub async fn run(&self, settings: &Settings, kills: &[u64], modes: &[InFlightMode]) -> Vec<Event> {
         let dir = (!kills.is_empty()).then(|| tempfile::tempdir().unwrap());
         let (memory, checkpoints) = (MemoryJournal::new(), Mutex::default());
         let journal = Arc::new(SlowJournal { memory, ack: self.delays.ack, dir, checkpoints });
+        let changed = modes.len() > 1;
+        let mut modes = modes.iter().copied().cycle();
+        let mut settings = || Settings { mode: modes.next().or(settings.mode), ..settings.clone() };
         for &kill in kills {
-            let session = self.session(settings, journal.clone());
+            let settings = settings();
+            let session = self.session(&settings, changed, journal.clone());
             if tokio::time::timeout(ms(kill), session).await.is_ok() {
                 return journal.memory.events();
             }
         }
-        self.session(settings, journal.clone()).await;
+        self.session(&settings(), changed, journal.clone()).await;
         journal.memory.events()
     }
 
-    async fn session(&self, settings: &Settings, journal: Arc<SlowJournal>) {
+    async fn session(&self, settings: &Settings, changed: bool, journal: Arc<SlowJournal>) {
         let events = journal.memory.events();
         let mut past = if events.is_empty() { Past::default() } else { anabranch_replay::resume(events).unwrap() };
         past.checkpoints = journal.checkpoints.lock().unwrap().iter().rev().cloned().collect();
-        let run = &Run::new("test", journal, past, tokio_timer(), Fields::new(), false);
+        let run = &Run::new("test", journal, past, tokio_timer(), Fields::new(), changed);
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
         let rows = (0..self.rows).map(|row| (vec![row], Fields::new())).collect();
@@ -195,7 +200,7 @@ impl Script {
             .train(learner)
             .checkpoint_every(3)
             .publish_every(settings.update_interval.unwrap(), &engine)
-            .in_flight(settings.mode);
+            .in_flight(settings.mode.unwrap());
         let between = self.delays.between;
         let steps = steps.and_then(|step| async move {
             if between > 0 {
@@ -208,13 +213,13 @@ impl Script {
 
     /// The same on a runtime of its own.
     pub fn events(&self, settings: &Settings) -> Vec<Event> {
-        self.sessions(settings, &[])
+        self.sessions(settings, &[], &[])
     }
 
     /// The same, killed on the way.
-    pub fn sessions(&self, settings: &Settings, kills: &[u64]) -> Vec<Event> {
+    pub fn sessions(&self, settings: &Settings, kills: &[u64], modes: &[InFlightMode]) -> Vec<Event> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(self.run(settings, kills))
+        runtime.block_on(self.run(settings, kills, modes))
     }
 }
 
@@ -247,13 +252,17 @@ pub fn script(pace: u64) -> impl Strategy<Value = Script> {
     )
 }
 
-/// Settings of all kinds. Which samples an aborting publication strikes depends on the order in which the engine wakes
-/// them, which no log tells: that mode has tests of its own.
+/// Which samples an aborting publication strikes depends on the order in which the engine wakes them, which no log tells:
+/// that mode has tests of its own.
+pub fn any_mode() -> impl Strategy<Value = InFlightMode> {
+    prop_oneof![Just(InFlightMode::Retract), Just(InFlightMode::InPlace), Just(InFlightMode::Drain)]
+}
+
+/// Settings of all kinds.
 pub fn any_settings() -> impl Strategy<Value = Settings> {
-    let mode = prop_oneof![Just(InFlightMode::Retract), Just(InFlightMode::InPlace), Just(InFlightMode::Drain)];
     let generation = (1..6_usize, 1..4_usize, any::<bool>(), proptest::option::of(1..7_usize));
     let training = (proptest::option::of(0..4_u64), 1..6_usize, any::<bool>(), 1..4_u64);
-    (generation, training, mode, proptest::option::of(1..4_u32)).prop_map(
+    (generation, training, any_mode(), proptest::option::of(1..4_u32)).prop_map(
         |(generation, (max_staleness, batch, emit_partial, interval), mode, max_attempts)| {
             let (in_flight, samples, slot_per_sample, capacity) = generation;
             Settings {
@@ -265,7 +274,7 @@ pub fn any_settings() -> impl Strategy<Value = Settings> {
                 batch,
                 emit_partial,
                 update_interval: Some(interval),
-                mode,
+                mode: Some(mode),
                 max_attempts,
                 ..settings()
             }
@@ -291,7 +300,7 @@ pub fn settings() -> Settings {
         batch: 3,
         emit_partial: false,
         update_interval: Some(1),
-        mode: InFlightMode::Retract,
+        mode: Some(InFlightMode::Retract),
         max_attempts: None,
         steps: None,
     }

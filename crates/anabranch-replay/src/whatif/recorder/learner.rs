@@ -50,7 +50,7 @@ impl Recorder {
     pub(super) fn publication(&mut self, event: &Event) {
         match &event.kind {
             EventKind::Publishing { step, mode, .. } => {
-                self.mode = *mode;
+                self.session.mode = *mode;
                 let begin = event.at.saturating_sub(self.free);
                 let cost = PublicationCost { step: step.0, key: event.seq.0, begin, ..PublicationCost::default() };
                 self.publishing = Some((cost, event.at));
@@ -71,10 +71,10 @@ impl Recorder {
             EventKind::GenerationResumed { version } => {
                 self.free = event.at;
                 let installed = if let Some((version, at)) = self.reinstalled.take() {
-                    self.pauses.add(version, self.mode, at, at, event.at);
+                    self.pauses.add(version, self.session.mode, at, at, event.at);
                     at
                 } else if let Some((mut cost, began, paused)) = self.installing.take() {
-                    self.pauses.add(version.0, self.mode, began, paused, event.at);
+                    self.pauses.add(version.0, self.session.mode, began, paused, event.at);
                     let installed = paused + cost.install;
                     cost.resume = event.at.saturating_sub(installed);
                     self.publications.push(cost);

@@ -12,7 +12,7 @@ impl Recorder {
     fn close_session(&mut self) -> u64 {
         // Stale groups may have left after the last batch.
         let last_poll = self.depart();
-        let waits = matches!(self.mode, InFlightMode::Drain | InFlightMode::Abort);
+        let waits = matches!(self.session.mode, InFlightMode::Drain | InFlightMode::Abort);
         let first = self.publications.len() - self.drains.len();
         for (cost, (_, paused, until)) in self.publications[first..].iter_mut().zip(self.drains.drain(..)) {
             cost.quiesce = if waits { paused - until } else { cost.drained };
@@ -36,7 +36,8 @@ impl Recorder {
             (open.completed, open.admitted) = (open.completed.map(|_| 0), open.admitted.map(|_| 0));
             (open.worked_on, open.earlier) = (false, true);
         }
-        (self.pauses, self.session) = (Pauses::default(), Session { opened: event.at, ..Session::default() });
+        let mode = self.session.mode;
+        (self.pauses, self.session) = (Pauses::default(), Session { opened: event.at, mode, ..Session::default() });
         (self.publishing, self.installing, self.reinstalled, self.taken) = (None, None, None, None);
         (self.working, self.unblocked, self.moved, self.free) = (0, 0, false, event.at);
         self.arriving.clear();
@@ -71,7 +72,9 @@ impl Recorder {
             let what = if whole.is_empty() { "group was completed" } else { "training step was made" };
             return Err(WhatIfError::Unsupported(format!("no {what}: there are no durations to replay")));
         }
-        let mut settings = Settings::read(&self.known, self.mode)?;
+        let mut modes = self.sessions.iter().filter(|session| session.began.is_some()).map(|session| session.mode);
+        let mode = modes.next().filter(|mode| modes.all(|other| other == *mode));
+        let mut settings = Settings::read(&self.known, mode)?;
         let prompts = self.known.get("prompts");
         let positions = prompts.map_or(0, |fields| int(fields, "rows") * int(fields, "epochs"));
         let exhausted = self.closed && self.fresh.len() as u64 == positions;

@@ -44,8 +44,12 @@ impl<S: Sink> Simulation<'_, S> {
         }
     }
 
+    fn mode(&self) -> InFlightMode {
+        self.settings.mode.unwrap_or(self.recording.sessions[self.session].mode)
+    }
+
     pub(super) fn mode_drains(&self) -> bool {
-        matches!(self.settings.mode, InFlightMode::Drain | InFlightMode::Abort)
+        matches!(self.mode(), InFlightMode::Drain | InFlightMode::Abort)
     }
 
     /// The learner can take another batch.
@@ -198,7 +202,7 @@ impl<S: Sink> Simulation<'_, S> {
             return self.after(cost.quiesce, cost.key, Action::Quiesced);
         }
         self.publication = Publication::Draining;
-        if self.settings.mode == InFlightMode::Abort {
+        if self.mode() == InFlightMode::Abort {
             self.abort_all(cost.drained);
         }
         if self.sampling == 0 {
