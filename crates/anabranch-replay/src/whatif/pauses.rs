@@ -1,7 +1,5 @@
 //! The clock of generation: it stands still while no sample may be continued.
 
-use anabranch_core::InFlightMode;
-
 /// A pause of generation.
 #[derive(Copy, Clone, Debug)]
 struct Pause {
@@ -24,9 +22,9 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Generation stood still for the installation of `version`.
-    pub(crate) fn add(&mut self, version: u64, mode: InFlightMode, closed: u64, paused: u64, to: u64) {
-        let from = if matches!(mode, InFlightMode::Drain | InFlightMode::Abort) { paused } else { closed };
+    /// Generation stood still for the installation of `version`: from `closed` on no sample could begin, from `from` on
+    /// none was continued, until `to`.
+    pub(crate) fn add(&mut self, version: u64, closed: u64, from: u64, to: u64) {
         let before = self.pauses.last().map_or(0, |last| last.before + (last.to - last.from));
         self.marks.push((version, from - before));
         self.pauses.push(Pause { closed, from: from.min(to), to, before });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anabranch_core::{
-    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, Status, Then,
+    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, SampleSummary, Status, Then,
 };
 
 use super::WhatIfError;
@@ -34,6 +34,17 @@ struct Departure {
     at: u64,
     admitted: u64,
     spec: u32,
+}
+
+/// A sample that has ended.
+#[derive(Copy, Clone, Debug)]
+struct Ended {
+    at: u64,
+    first_token: Option<u64>,
+    /// When it first showed life.
+    heard: Option<u64>,
+    generated: u32,
+    oldest: Option<OldestVersion>,
 }
 
 /// Reads a log, event by event, checking its schedule on the way (see [`self_check`](crate::self_check)).
@@ -77,6 +88,8 @@ pub struct Recorder {
     drains: Vec<(u64, u64, u64)>,
     /// Ends of samples since the last publication began.
     ended_since: Vec<u64>,
+    /// Groups completed during it: what they are, when they were leased, and their samples.
+    deferred: Vec<(u32, u64, Vec<Ended>)>,
 }
 
 const MODES: [InFlightMode; 4] =
@@ -270,14 +283,12 @@ impl Recorder {
         if !buffered {
             self.departed(event.at);
         }
-        let began = |seen: Option<u64>| self.pauses.begun(leased, seen.unwrap_or(u64::MAX));
-        let samples = self.samples;
-        let ends = &mut self.ends[index as usize * samples..][..samples];
         let spec = &mut self.specs[index as usize];
         (spec.key, spec.cut, spec.tokens) = (event.seq.0, false, summary.generated());
         let mut last = leased;
-        for (sample, end) in summary.samples.iter().zip(ends.iter_mut()) {
-            let ended = sample.times.ended.unwrap_or(event.at);
+        let ended = |sample: &SampleSummary| sample.times.ended.unwrap_or(event.at);
+        for sample in &summary.samples {
+            let ended = ended(sample);
             last = last.max(ended);
             let drain = self.drains.partition_point(|&(_, paused, _)| paused < ended);
             match self.drains.get_mut(drain) {
@@ -285,13 +296,42 @@ impl Recorder {
                 Some(_) => {}
                 None => self.ended_since.push(ended),
             }
-            let began = began(sample.times.first_token.or(sample.times.ended));
-            *end = self.pauses.ended(ended).saturating_sub(began);
             let aborted = self.session.mode == InFlightMode::Abort && sample.status == Status::Aborted;
             spec.cut |= aborted && (self.publishing.is_some() || self.pauses.lie_around(ended));
             spec.known &= sample.oldest != Some(OldestVersion::Unknown);
+        }
+        spec.completion = event.at.saturating_sub(last);
+        let samples = summary.samples.iter().map(|sample| Ended {
+            at: ended(sample),
+            first_token: sample.times.first_token,
+            heard: sample.times.first_token.or(sample.times.ended),
+            generated: sample.generated,
+            oldest: sample.oldest,
+        });
+        let samples = samples.collect();
+        if self.publishing.is_some() || self.installing.is_some() {
+            self.deferred.push((index, leased, samples));
+        } else {
+            self.measure(index, leased, samples);
+        }
+    }
+
+    /// Measures what was completed during a publication, once it has ended: when generation stood still is known then.
+    fn measure_deferred(&mut self) {
+        for (index, leased, samples) in std::mem::take(&mut self.deferred) {
+            self.measure(index, leased, samples);
+        }
+    }
+
+    /// How long each sample of a group took, and its first token, without pauses.
+    fn measure(&mut self, index: u32, leased: u64, samples: Vec<Ended>) {
+        let ends = &mut self.ends[index as usize * self.samples..][..self.samples];
+        let spec = &mut self.specs[index as usize];
+        for (sample, end) in samples.into_iter().zip(ends.iter_mut()) {
+            let began = self.pauses.begun(leased, sample.heard.unwrap_or(u64::MAX));
+            *end = self.pauses.ended(sample.at).saturating_sub(began);
             if sample.generated > 0 {
-                let token = self.pauses.generated(sample.times.first_token.unwrap_or(ended));
+                let token = self.pauses.generated(sample.first_token.unwrap_or(sample.at));
                 // A chunk may bring its first token late: the version tells between which publications it was sampled.
                 let pace = *end / u64::from(sample.generated);
                 let token = match sample.oldest {
@@ -302,7 +342,11 @@ impl Recorder {
             }
         }
         ends.sort_unstable();
-        spec.completion = event.at.saturating_sub(last);
+    }
+
+    /// Whether publications of this session wait for samples to end.
+    fn waits(&self) -> bool {
+        matches!(self.session.mode, InFlightMode::Drain | InFlightMode::Abort)
     }
 
     fn admitted(&mut self, event: &Event, id: &GroupId) {

@@ -123,6 +123,8 @@ pub(crate) struct PublicationCost {
     pub(crate) begin: u64,
     /// From there to the pause.
     pub(crate) ack: u64,
+    /// How long samples were still continued then, where the engines wait for none to end.
+    pub(crate) linger: u64,
     /// Until the engines stood still, once nothing ran where they wait for that.
     pub(crate) quiesce: u64,
     /// From the pause to the engines' standing still.

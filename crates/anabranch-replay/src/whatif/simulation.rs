@@ -35,6 +35,7 @@ enum Action {
     Stepped,
     Publishing,
     Paused,
+    Still,
     Quiesced,
     Installed,
     Resumed,
@@ -112,6 +113,8 @@ enum Publication {
     Begun,
     /// No sample may begin; those that run end first.
     Draining,
+    /// No sample may begin; those that run go on for a moment.
+    Lingering,
     /// No sample is continued.
     Still,
     /// The same, and the new weights are installed.
@@ -312,6 +315,7 @@ impl<'a, S: Sink> Simulation<'a, S> {
             Action::Stepped => self.stepped(),
             Action::Publishing => self.publishing(),
             Action::Paused => self.paused(),
+            Action::Still => self.still(),
             Action::Quiesced => self.quiesced(),
             Action::Installed => self.installed(),
             Action::Resumed => self.resumed(),

@@ -71,19 +71,24 @@ impl Recorder {
             EventKind::GenerationResumed { version } => {
                 self.free = event.at;
                 let installed = if let Some((version, at)) = self.reinstalled.take() {
-                    self.pauses.add(version, self.session.mode, at, at, event.at);
+                    self.pauses.add(version, at, at, event.at);
                     at
                 } else if let Some((mut cost, began, paused)) = self.installing.take() {
-                    self.pauses.add(version.0, self.session.mode, began, paused, event.at);
                     let installed = paused + cost.install;
+                    // An engine does not stop at once: samples that ended tell how long it went on.
+                    let ended = self.ended_since.drain(..).filter(|ended| (began..=paused).contains(ended)).max();
+                    let until = ended.unwrap_or(began);
+                    let from = if self.waits() { paused } else { until };
+                    self.pauses.add(version.0, began, from, event.at);
+                    cost.linger = if self.waits() { 0 } else { until - began };
                     cost.resume = event.at.saturating_sub(installed);
                     self.publications.push(cost);
-                    let ended = self.ended_since.drain(..).filter(|ended| (began..=paused).contains(ended)).max();
-                    self.drains.push((began, paused, ended.unwrap_or(began)));
+                    self.drains.push((began, paused, until));
                     installed
                 } else {
                     return;
                 };
+                self.measure_deferred();
                 if !self.moved {
                     (self.session.installed, self.session.began) = (installed, Some(event.at));
                 }

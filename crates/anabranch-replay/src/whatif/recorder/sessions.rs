@@ -1,6 +1,6 @@
 //! The end of a session, and of the log.
 
-use anabranch_core::{Event, InFlightMode};
+use anabranch_core::Event;
 
 use super::{Recorder, int};
 use crate::whatif::pauses::Pauses;
@@ -12,10 +12,11 @@ impl Recorder {
     fn close_session(&mut self) -> u64 {
         // Stale groups may have left after the last batch.
         let last_poll = self.depart();
-        let waits = matches!(self.session.mode, InFlightMode::Drain | InFlightMode::Abort);
+        self.measure_deferred();
+        let waits = self.waits();
         let first = self.publications.len() - self.drains.len();
         for (cost, (_, paused, until)) in self.publications[first..].iter_mut().zip(self.drains.drain(..)) {
-            cost.quiesce = if waits { paused - until } else { cost.drained };
+            cost.quiesce = if waits { paused - until } else { cost.drained - cost.linger };
         }
         for open in self.open.values().filter(|open| open.completed.is_none() && !open.earlier) {
             let elapsed = self.pauses.generated(self.session.last) - self.pauses.generated(open.leased);

@@ -198,8 +198,9 @@ impl<S: Sink> Simulation<'_, S> {
     pub(super) fn paused(&mut self) {
         let (cost, _) = self.publication_cost(self.outcome.steps);
         if !self.mode_drains() {
-            self.publication = Publication::Still;
-            return self.after(cost.quiesce, cost.key, Action::Quiesced);
+            self.publication = Publication::Lingering;
+            // The end of a sample tells how long: that comes first.
+            return self.after(cost.linger, u64::MAX, Action::Still);
         }
         self.publication = Publication::Draining;
         if self.mode() == InFlightMode::Abort {
@@ -207,6 +208,21 @@ impl<S: Sink> Simulation<'_, S> {
         }
         if self.sampling == 0 {
             self.drained();
+        }
+    }
+
+    /// No sample is continued any more.
+    pub(super) fn still(&mut self) {
+        self.publication = Publication::Still;
+        self.enter();
+        let (cost, _) = self.publication_cost(self.outcome.steps);
+        self.after(cost.quiesce, cost.key, Action::Quiesced);
+    }
+
+    /// Lets in what was leased while no sample could begin.
+    fn enter(&mut self) {
+        for index in std::mem::take(&mut self.entering) {
+            self.begin(index);
         }
     }
 
@@ -238,9 +254,7 @@ impl<S: Sink> Simulation<'_, S> {
     /// Generation goes on.
     pub(super) fn resumed(&mut self) {
         self.publication = Publication::None;
-        for index in std::mem::take(&mut self.entering) {
-            self.begin(index);
-        }
+        self.enter();
         self.learner_free();
     }
 }

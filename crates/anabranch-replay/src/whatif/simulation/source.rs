@@ -124,7 +124,8 @@ impl<S: Sink> Simulation<'_, S> {
         self.slots.drain(..self.settings.slots_of_group());
         (self.working, self.upstream) = (self.working + 1, self.upstream + 1);
         self.outcome.retries += u64::from(next.lease.attempt > 0 && next.lease.lost.is_none());
-        let closed = self.publication == Publication::Draining || (self.stands_still() && self.mode_drains());
+        let closed = matches!(self.publication, Publication::Draining | Publication::Lingering)
+            || (self.stands_still() && self.mode_drains());
         if closed { self.entering.push(index) } else { self.begin(index) }
     }
 

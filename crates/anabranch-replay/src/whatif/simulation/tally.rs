@@ -23,7 +23,7 @@ impl<S: Sink> Simulation<'_, S> {
         let slots = self.settings.slots_of_group();
         let stall = &mut self.outcome.stall;
         match self.publication {
-            Publication::Draining => {
+            Publication::Draining | Publication::Lingering => {
                 stall.paused_ns += passed;
                 stall.publication_slot_ns += (self.entering.len() * slots) as u64 * passed;
             }
