@@ -156,10 +156,8 @@ impl Source {
                     // A decoder that has gone found nothing more.
                     let Ok(batch) = decoded[part % decoders].recv() else { return Ok(last) };
                     let Some(batch) = batch? else { break };
-                    for event in batch {
-                        push(&event);
-                        last = Some((event.seq, event.wall_ms));
-                    }
+                    batch.iter().for_each(&mut push);
+                    last = batch.last().map(|event| (event.seq, event.wall_ms)).or(last);
                 }
             }
             anyhow::Ok(last)
