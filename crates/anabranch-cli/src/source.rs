@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use anabranch_core::{Event, Group, GroupId, Seq};
@@ -25,6 +25,19 @@ const AHEAD: usize = 4;
 
 /// Some events; nothing at the end of a part.
 type Decoded = anyhow::Result<Option<Vec<Event>>>;
+
+/// Where a thread that decodes sends events, and gets those back that were read: to let go of them is work too.
+struct Decoder {
+    send: SyncSender<Decoded>,
+    read: Receiver<Vec<Event>>,
+}
+
+impl Decoder {
+    fn send(&self, decoded: Decoded) -> Result<(), SendError<Decoded>> {
+        self.read.try_iter().for_each(drop);
+        self.send.send(decoded)
+    }
+}
 
 /// An opened run.
 #[derive(Debug)]
@@ -144,20 +157,26 @@ impl Source {
         let decoders = thread::available_parallelism().map_or(1, NonZero::get).min(DECODERS);
         let last = thread::scope(|scope| {
             let decoder = |first: usize| {
-                let (send, receive) = sync_channel(AHEAD);
+                let ((send, receive), (give_back, read)) = (sync_channel(AHEAD), channel());
+                let decoder = Decoder { send, read };
                 // Whoever reads has gone where sending fails.
-                scope.spawn(move || (first..).step_by(decoders).all(|part| self.decode(part, &send).unwrap_or(false)));
-                receive
+                scope.spawn(move || {
+                    (first..).step_by(decoders).all(|part| self.decode(part, &decoder).unwrap_or(false))
+                });
+                (receive, give_back)
             };
-            let decoded: Vec<Receiver<Decoded>> = (0..decoders).map(decoder).collect();
+            let decoded: Vec<(Receiver<Decoded>, Sender<Vec<Event>>)> = (0..decoders).map(decoder).collect();
             let mut last = None;
             for part in 0.. {
                 loop {
                     // A decoder that has gone found nothing more.
-                    let Ok(batch) = decoded[part % decoders].recv() else { return Ok(last) };
+                    let (receive, give_back) = &decoded[part % decoders];
+                    let Ok(batch) = receive.recv() else { return Ok(last) };
                     let Some(batch) = batch? else { break };
                     batch.iter().for_each(&mut push);
                     last = batch.last().map(|event| (event.seq, event.wall_ms)).or(last);
+                    // A decoder that has ended needs nothing back.
+                    drop(give_back.send(batch));
                 }
             }
             anyhow::Ok(last)
@@ -165,15 +184,15 @@ impl Source {
         Ok(self.origin(last))
     }
 
-    /// Decodes a part of the run into `send`, and nothing for its end. Gives whether more can follow.
-    fn decode(&self, part: usize, send: &SyncSender<Decoded>) -> Result<bool, SendError<Decoded>> {
+    /// Decodes a part of the run into `decoder`, and nothing for its end. Gives whether more can follow.
+    fn decode(&self, part: usize, decoder: &Decoder) -> Result<bool, SendError<Decoded>> {
         let part_is_empty = match self {
             Self::Log(log) => {
                 let mut events = log.events_from(Seq((part * PART) as u64)).take(PART).peekable();
                 let empty = events.peek().is_none();
                 while events.peek().is_some() {
                     let batch: Result<Vec<Event>, ReadError> = events.by_ref().take(BATCH).collect();
-                    send.send(batch.map(Some).map_err(Into::into))?;
+                    decoder.send(batch.map(Some).map_err(Into::into))?;
                 }
                 empty
             }
@@ -182,16 +201,16 @@ impl Source {
                     Ok(batches) => {
                         batches
                             .map(|batch| batch.map(Some).map_err(Into::into))
-                            .try_for_each(|batch| send.send(batch))?;
+                            .try_for_each(|batch| decoder.send(batch))?;
                     }
-                    Err(error) => send.send(Err(error.into()))?,
+                    Err(error) => decoder.send(Err(error.into()))?,
                 }
                 false
             }
             Self::Segments { .. } => true,
         };
         if !part_is_empty {
-            send.send(Ok(None))?;
+            decoder.send(Ok(None))?;
         }
         Ok(!part_is_empty)
     }
