@@ -188,13 +188,18 @@ impl Source {
     fn decode(&self, part: usize, decoder: &Decoder) -> Result<bool, SendError<Decoded>> {
         let part_is_empty = match self {
             Self::Log(log) => {
-                let mut events = log.events_from(Seq((part * PART) as u64)).take(PART).peekable();
-                let empty = events.peek().is_none();
-                while events.peek().is_some() {
-                    let batch: Result<Vec<Event>, ReadError> = events.by_ref().take(BATCH).collect();
-                    decoder.send(batch.map(Some).map_err(Into::into))?;
+                let mut events = log.events_from(Seq((part * PART) as u64)).take(PART);
+                let mut empty = true;
+                loop {
+                    let mut batch = Vec::with_capacity(BATCH);
+                    // Events are large: each is moved once.
+                    let read = events.by_ref().take(BATCH).try_for_each(|event| event.map(|event| batch.push(event)));
+                    if batch.is_empty() && read.is_ok() {
+                        break empty;
+                    }
+                    empty = false;
+                    decoder.send(read.map(|()| Some(batch)).map_err(Into::into))?;
                 }
-                empty
             }
             Self::Segments { reader, .. } if part < reader.manifests().len() => {
                 match reader.segment_events(part) {
