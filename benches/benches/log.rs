@@ -1,7 +1,8 @@
 //! What durability costs: appending groups of 8 × 512 tokens to a run's log, beside bare `RocksDB` writes of the same
 //! bytes, one `WriteBatch` a group, with the same sync: from one thread that goes on while acknowledgements are on their way,
 //! as a pipeline does, and from one that waits for each; sixteen producers that wait for their acknowledgements beside one,
-//! with groups of two sizes, beside as many threads of bare synced writes; opening a log of 10⁶ events; and reading a log
+//! with groups of two sizes, beside as many threads of bare synced writes (how much that gains is up to what a sync takes:
+//! `slow-sync.sh` makes it longer); opening a log of 10⁶ events; and reading a log
 //! with its payloads beside a bare scan of the same database. Where it is not said, nothing is sealed into Parquet beside.
 //!
 //! Groups are made, and what each side writes lies in memory, before the time begins; what was written is let go of after
@@ -168,22 +169,6 @@ fn side_by_side<T: Send>(mut parts: Vec<Vec<T>>, rounds: u64, work: impl Fn(&mut
     begun.elapsed().mul_f64(rounds as f64 / all as f64)
 }
 
-/// Has each of `parts` appended by a task of its own, all on this thread; gives the time for `rounds` of all that they hold.
-fn tasks(parts: Vec<Vec<Group>>, rounds: u64) -> Duration {
-    let all: usize = parts.iter().map(Vec::len).sum();
-    let begun = Instant::now();
-    let producer = async |mut groups: Vec<Group>| {
-        for group in &mut groups {
-            group.complete().expect("a group not yet logged").ack.await.expect("an acknowledgement");
-        }
-        groups
-    };
-    let kept = runtime().block_on(futures::future::join_all(parts.into_iter().map(producer)));
-    let took = begun.elapsed();
-    drop(kept);
-    took.mul_f64(rounds as f64 / all as f64)
-}
-
 fn producers(criterion: &mut Criterion) {
     let mut bench = criterion.benchmark_group("log-producers");
     bench.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(4));
@@ -214,21 +199,6 @@ fn producers(criterion: &mut Criterion) {
                     let parts = (0..producers).map(|_| groups()).collect();
                     block_on(run.settled()).expect("an acknowledgement");
                     side_by_side(parts, rounds, |groups| append(groups, 0))
-                });
-            });
-            bench.bench_function(BenchmarkId::new("append by tasks", &name), |bencher| {
-                let dir = tempfile::tempdir().expect("a directory");
-                let run = RunLog::open(dir.path().join("run"), Durability::Sync).expect("a run");
-                let mut row = 0;
-                bencher.iter_custom(|rounds| {
-                    let each = rounds.div_ceil(producers);
-                    let mut groups = || {
-                        row += each;
-                        (row - each..row).map(|row| run.adopt(group(row, tokens))).collect::<Vec<_>>()
-                    };
-                    let parts = (0..producers).map(|_| groups()).collect();
-                    block_on(run.settled()).expect("an acknowledgement");
-                    tasks(parts, rounds)
                 });
             });
         }
