@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, channel, sync_cha
 use std::thread;
 
 use anabranch_core::{Event, Group, GroupId, Seq};
-use anabranch_log::{OpenError, ReadError, ReadLog};
+use anabranch_log::{OpenError, ReadLog};
 use anabranch_parquet::{SealedPayloads, SegmentReader};
 use anyhow::{Context, bail};
 use serde::Serialize;

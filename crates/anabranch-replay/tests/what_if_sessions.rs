@@ -14,11 +14,11 @@ const APART: u64 = 100_000;
 
 fn told_as_it_was(
     script: &Script,
-    settings: Settings,
+    settings: &Settings,
     kills: &[u64],
     modes: &[InFlightMode],
 ) -> Result<(), TestCaseError> {
-    let events = script.sessions(&Settings { slot_per_sample: false, ..settings }, kills, modes);
+    let events = script.sessions(&Settings { slot_per_sample: false, ..settings.clone() }, kills, modes);
     prop_assert_eq!(self_check(&events), Ok(()));
     if steps(&events).iter().all(|step| step.1 == 0) {
         return Ok(());
@@ -43,7 +43,7 @@ proptest! {
         kills in proptest::collection::vec(1..40 * APART, 1..7),
         modes in proptest::collection::vec(any_mode(), 0..4),
     ) {
-        told_as_it_was(&script, settings, &kills, &modes)?;
+        told_as_it_was(&script, &settings, &kills, &modes)?;
     }
 }
 
@@ -72,7 +72,7 @@ fn what_is_lost_twice_goes_out_again_in_the_order_of_its_first_leases() {
         max_attempts: Some(3),
         ..pipeline::settings()
     };
-    told_as_it_was(&script, settings, &[3_110_883, 201_697, 1_347_807], &[]).unwrap();
+    told_as_it_was(&script, &settings, &[3_110_883, 201_697, 1_347_807], &[]).unwrap();
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_lease_lost_too_often_is_given_up_as_in_the_run() {
     let given_up =
         |event: &&Event| matches!(&event.kind, EventKind::Completed { summary, .. } if summary.expected == 0);
     assert_eq!(events.iter().filter(given_up).count(), 1);
-    told_as_it_was(&script, settings, &kills, &[]).unwrap();
+    told_as_it_was(&script, &settings, &kills, &[]).unwrap();
 }
 
 fn killed_once() -> (Script, Settings) {
@@ -109,7 +109,7 @@ fn each_session_may_publish_under_a_mode_of_its_own() {
     let (script, settings) = killed_once();
     let kills = [1_500_000];
     let modes = [InFlightMode::Retract, InFlightMode::Drain];
-    told_as_it_was(&script, settings.clone(), &kills, &modes).unwrap();
+    told_as_it_was(&script, &settings, &kills, &modes).unwrap();
     let recording = record(&script.sessions(&settings, &kills, &modes));
     assert_eq!(recording.settings().mode, None);
     let outcome = |mode| recording.outcome(&Settings { mode, ..recording.settings().clone() }, 1).unwrap();

@@ -39,7 +39,7 @@ pub struct Settings {
     pub steps: Option<u64>,
 }
 
-#[expect(clippy::ref_option, reason = "serde's signature")]
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn mode_name<S: serde::Serializer>(mode: &Option<InFlightMode>, serializer: S) -> Result<S::Ok, S::Error> {
     mode.map(|mode| format!("{mode:?}")).serialize(serializer)
 }
