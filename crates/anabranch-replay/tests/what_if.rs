@@ -112,6 +112,41 @@ fn delays() -> impl Strategy<Value = Delays> {
         .prop_map(|(scoring, ack, between, late_tokens)| Delays { scoring, ack, between, late_tokens })
 }
 
+/// Two groups whose records become durable together wait for the learner's loop; the later one is stale, and so is told of
+/// before the batch that has the other.
+#[test]
+fn groups_that_were_admitted_together_leave_in_their_order() {
+    let delays = Delays { scoring: 93_392, ack: 7_211, between: 65_210, late_tokens: false };
+    let script = Script {
+        rows: 35,
+        pace: APART,
+        tokens: 1,
+        training: 70_394,
+        steady: false,
+        install: 0,
+        aborts: 36,
+        filter: 6,
+        seed: 11_764_082_710_194_031_939,
+        delays,
+    };
+    let settings = Settings {
+        in_flight: 2,
+        samples: 3,
+        capacity: Some(2),
+        max_staleness: Some(1),
+        emit_partial: true,
+        max_attempts: Some(2),
+        ..pipeline::settings()
+    };
+    let events = script.events(&settings);
+    let happened = happened(&events);
+    let [first, second] = [(34, 0), (32, 0)].map(|group| &happened[&group]);
+    assert!(first.admitted == second.admitted && first.dequeued == second.dequeued, "{first:?} {second:?}");
+    let recording = record(&events);
+    let prediction = recording.predict(recording.settings(), 1).unwrap();
+    assert_eq!(first_difference(&happened, &predicted(&prediction)), None);
+}
+
 /// Whether a sample happened to end at the very moment at which its engine was paused, or went on. Which came first is not
 /// in the log where rewards come later.
 fn coincides(events: &[Event]) -> bool {

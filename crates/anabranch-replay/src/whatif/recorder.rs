@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anabranch_core::{
-    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, SampleSummary, Status, Then,
+    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, SampleSummary, Seq, Status,
+    Then,
 };
 
 use super::WhatIfError;
@@ -21,7 +22,8 @@ struct Open {
     spec: u32,
     leased: u64,
     completed: Option<u64>,
-    admitted: Option<u64>,
+    /// When, and the record: it tells the order of those admitted at one time.
+    admitted: Option<(u64, Seq)>,
     /// Operators work on it.
     worked_on: bool,
     /// An earlier session issued it.
@@ -32,7 +34,7 @@ struct Open {
 #[derive(Copy, Clone, Debug)]
 struct Departure {
     at: u64,
-    admitted: u64,
+    admitted: (u64, Seq),
     spec: u32,
 }
 
@@ -92,6 +94,7 @@ pub struct Recorder {
     deferred: Vec<(u32, u64, Vec<Ended>)>,
 }
 
+/// All modes, as the log names them.
 const MODES: [InFlightMode; 4] =
     [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort];
 
@@ -351,7 +354,7 @@ impl Recorder {
 
     fn admitted(&mut self, event: &Event, id: &GroupId) {
         let Some(open) = self.open.get_mut(id) else { return };
-        open.admitted = Some(event.at);
+        open.admitted = Some((event.at, event.seq));
         self.moved = true;
         let restored = open.earlier;
         let index = open.spec;

@@ -14,7 +14,7 @@ impl Recorder {
             self.arriving.retain(|&(spec, _)| spec != open.spec);
             let spec = &mut self.specs[open.spec as usize];
             (spec.settled_at, spec.settlement) = (event.at, Settlement::Consumed(number));
-            let entered = open.admitted.or(open.completed).unwrap_or_default();
+            let entered = open.admitted.map(|(at, _)| at).or(open.completed).unwrap_or_default();
             ready = ready.max(group.dequeued.unwrap_or(entered));
             if let Some((at, admitted)) = group.dequeued.zip(open.admitted) {
                 self.departures.push(Departure { at, admitted, spec: open.spec });
@@ -34,7 +34,7 @@ impl Recorder {
         departures.sort_by_key(|departure| (departure.at, departure.admitted));
         let (free, mut poll, mut before) = (self.free, 0, 0);
         for (departure, index) in departures.drain(..).zip(0..) {
-            let base = before.max(departure.admitted);
+            let base = before.max(departure.admitted.0);
             if index == 0 && free >= base {
                 poll = departure.at.saturating_sub(free);
             } else {

@@ -34,7 +34,8 @@ impl Recorder {
         }
         for open in self.open.values_mut() {
             // Moments of earlier sessions enable without a delay.
-            (open.completed, open.admitted) = (open.completed.map(|_| 0), open.admitted.map(|_| 0));
+            open.completed = open.completed.map(|_| 0);
+            open.admitted = open.admitted.map(|(_, record)| (0, record));
             (open.worked_on, open.earlier) = (false, true);
         }
         let mode = self.session.mode;
