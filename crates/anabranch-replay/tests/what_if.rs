@@ -147,18 +147,22 @@ fn groups_that_were_admitted_together_leave_in_their_order() {
     assert_eq!(first_difference(&happened, &predicted(&prediction)), None);
 }
 
-/// Whether a sample happened to end at the very moment at which its engine was paused, or went on. Which came first is not
-/// in the log where rewards come later.
+/// Whether a sample happened to end at the very moment at which its engine was paused or went on, or a lease to go out when it
+/// was paused. Which came first is not in the log where rewards and acknowledgements come later.
 fn coincides(events: &[Event]) -> bool {
-    let pause = |event: &Event| match event.kind {
-        EventKind::Published { pause_began, .. } => Some(pause_began),
-        EventKind::GenerationResumed { .. } => Some(event.at),
-        _ => None,
-    };
-    let pauses: BTreeSet<u64> = events.iter().filter_map(pause).collect();
+    let (mut paused, mut resumed) = (BTreeSet::new(), BTreeSet::new());
+    for event in events {
+        match event.kind {
+            EventKind::Published { pause_began, .. } => paused.insert(pause_began),
+            EventKind::GenerationResumed { .. } => resumed.insert(event.at),
+            _ => false,
+        };
+    }
     events.iter().any(|event| match &event.kind {
+        EventKind::Leased { .. } => paused.contains(&event.at),
         EventKind::Completed { summary, .. } => {
-            summary.samples.iter().any(|sample| sample.times.ended.is_some_and(|ended| pauses.contains(&ended)))
+            let mut ends = summary.samples.iter().filter_map(|sample| sample.times.ended);
+            ends.any(|ended| paused.contains(&ended) || resumed.contains(&ended))
         }
         _ => false,
     })
