@@ -12,7 +12,7 @@ use clap::{Parser, ValueEnum};
 #[command(name = "async_grpo")]
 pub struct Arguments {
     /// Training steps, those of earlier sessions included
-    #[arg(long, default_value_t = 220, value_parser = positive::<u64>)]
+    #[arg(long, default_value_t = 240, value_parser = positive::<u64>)]
     pub steps: u64,
     /// Groups in a batch
     #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]

@@ -4,5 +4,5 @@ use anabranch::policy::{AdamW, LinearDecay};
 
 /// Warm-up, a constant rate, then down to a tenth.
 pub fn adamw() -> AdamW {
-    AdamW { decay: Some(LinearDecay { from: 140, to: 200, floor: 0.1 }), ..AdamW::default() }
+    AdamW { decay: Some(LinearDecay { from: 150, to: 240, floor: 0.1 }), ..AdamW::default() }
 }
