@@ -2,8 +2,8 @@
 //! bytes, one `WriteBatch` a group, with the same sync: from one thread that goes on while acknowledgements are on their way,
 //! as a pipeline does, and from one that waits for each; sixteen producers that wait for their acknowledgements beside one,
 //! with groups of two sizes, beside as many threads of bare synced writes (how much that gains is up to what a sync takes:
-//! `slow-sync.sh` makes it longer); opening a log of 10⁶ events; and reading a log
-//! with its payloads beside a bare scan of the same database. Where it is not said, nothing is sealed into Parquet beside.
+//! `slow-sync.sh` makes it longer); opening a log of 10⁶ events; and reading a log with its payloads beside a bare scan of
+//! the same database. Where it is not said, nothing is sealed into Parquet beside.
 //!
 //! Groups are made, and what each side writes lies in memory, before the time begins; what was written is let go of after
 //! it has ended.

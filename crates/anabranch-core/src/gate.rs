@@ -117,6 +117,7 @@ impl Gate {
         true
     }
 
+    /// A request has ended.
     pub(crate) fn leave(&self, now: impl FnOnce() -> u64) {
         self.change(now, |state| state.running -= 1);
     }

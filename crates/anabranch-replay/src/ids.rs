@@ -10,7 +10,7 @@ use anabranch_core::GroupId;
 pub(crate) type ById<T> = HashMap<GroupId, T, BuildHasherDefault<IdHasher>>;
 
 /// Folds numbers by multiplication. Of names it takes only how long they are: nearly all ids of a run have the same, and
-/// their bytes lie where the thread that decoded them left them.
+/// their bytes lie where the thread that decoded them left them. Keys have no other parts than names, `u32` and `u64`.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

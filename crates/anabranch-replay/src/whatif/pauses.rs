@@ -1,5 +1,12 @@
 //! The clock of generation: it stands still while no sample may be continued.
 
+use anabranch_core::InFlightMode;
+
+/// Whether generation stands still only once no sample runs any more.
+pub(crate) fn waits(mode: InFlightMode) -> bool {
+    matches!(mode, InFlightMode::Drain | InFlightMode::Abort)
+}
+
 /// A pause of generation.
 #[derive(Copy, Clone, Debug)]
 struct Pause {

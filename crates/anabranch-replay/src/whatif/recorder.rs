@@ -8,7 +8,7 @@ use anabranch_core::{
 };
 
 use super::WhatIfError;
-use super::pauses::Pauses;
+use super::pauses::{Pauses, waits};
 use super::recording::{NONE, PublicationCost, Session, Settlement, Spec, StepCost, Verdict};
 use crate::ids::ById;
 use crate::schedule::Schedule;
@@ -36,17 +36,6 @@ struct Departure {
     at: u64,
     admitted: (u64, Seq),
     spec: u32,
-}
-
-/// A sample that has ended.
-#[derive(Copy, Clone, Debug)]
-struct Ended {
-    at: u64,
-    first_token: Option<u64>,
-    /// When it first showed life.
-    heard: Option<u64>,
-    generated: u32,
-    oldest: Option<OldestVersion>,
 }
 
 /// Reads a log, event by event, checking its schedule on the way (see [`self_check`](crate::self_check)).
@@ -90,8 +79,8 @@ pub struct Recorder {
     drains: Vec<(u64, u64, u64)>,
     /// Ends of samples since the last publication began.
     ended_since: Vec<u64>,
-    /// Groups completed during it: what they are, when they were leased, and their samples.
-    deferred: Vec<(u32, u64, Vec<Ended>)>,
+    /// Groups completed during it: what they are, when they were leased and completed, and their samples.
+    deferred: Vec<(u32, u64, u64, Vec<SampleSummary>)>,
 }
 
 /// All modes, as the log names them.
@@ -289,9 +278,8 @@ impl Recorder {
         let spec = &mut self.specs[index as usize];
         (spec.key, spec.cut, spec.tokens) = (event.seq.0, false, summary.generated());
         let mut last = leased;
-        let ended = |sample: &SampleSummary| sample.times.ended.unwrap_or(event.at);
         for sample in &summary.samples {
-            let ended = ended(sample);
+            let ended = sample.times.ended.unwrap_or(event.at);
             last = last.max(ended);
             let drain = self.drains.partition_point(|&(_, paused, _)| paused < ended);
             match self.drains.get_mut(drain) {
@@ -304,37 +292,31 @@ impl Recorder {
             spec.known &= sample.oldest != Some(OldestVersion::Unknown);
         }
         spec.completion = event.at.saturating_sub(last);
-        let samples = summary.samples.iter().map(|sample| Ended {
-            at: ended(sample),
-            first_token: sample.times.first_token,
-            heard: sample.times.first_token.or(sample.times.ended),
-            generated: sample.generated,
-            oldest: sample.oldest,
-        });
-        let samples = samples.collect();
         if self.publishing.is_some() || self.installing.is_some() {
-            self.deferred.push((index, leased, samples));
+            self.deferred.push((index, leased, event.at, summary.samples.clone()));
         } else {
-            self.measure(index, leased, samples);
+            self.measure(index, leased, event.at, &summary.samples);
         }
     }
 
     /// Measures what was completed during a publication, once it has ended: when generation stood still is known then.
     fn measure_deferred(&mut self) {
-        for (index, leased, samples) in std::mem::take(&mut self.deferred) {
-            self.measure(index, leased, samples);
+        for (index, leased, completed, samples) in std::mem::take(&mut self.deferred) {
+            self.measure(index, leased, completed, &samples);
         }
     }
 
     /// How long each sample of a group took, and its first token, without pauses.
-    fn measure(&mut self, index: u32, leased: u64, samples: Vec<Ended>) {
+    fn measure(&mut self, index: u32, leased: u64, completed: u64, samples: &[SampleSummary]) {
         let ends = &mut self.ends[index as usize * self.samples..][..self.samples];
         let spec = &mut self.specs[index as usize];
-        for (sample, end) in samples.into_iter().zip(ends.iter_mut()) {
-            let began = self.pauses.begun(leased, sample.heard.unwrap_or(u64::MAX));
-            *end = self.pauses.ended(sample.at).saturating_sub(began);
+        for (sample, end) in samples.iter().zip(ends.iter_mut()) {
+            let (ended, first_token) = (sample.times.ended, sample.times.first_token);
+            let began = self.pauses.begun(leased, first_token.or(ended).unwrap_or(u64::MAX));
+            let ended = ended.unwrap_or(completed);
+            *end = self.pauses.ended(ended).saturating_sub(began);
             if sample.generated > 0 {
-                let token = self.pauses.generated(sample.first_token.unwrap_or(sample.at));
+                let token = self.pauses.generated(first_token.unwrap_or(ended));
                 // A chunk may bring its first token late: the version tells between which publications it was sampled.
                 let pace = *end / u64::from(sample.generated);
                 let token = match sample.oldest {
@@ -349,7 +331,7 @@ impl Recorder {
 
     /// Whether publications of this session wait for samples to end.
     fn waits(&self) -> bool {
-        matches!(self.session.mode, InFlightMode::Drain | InFlightMode::Abort)
+        waits(self.session.mode)
     }
 
     fn admitted(&mut self, event: &Event, id: &GroupId) {

@@ -3,13 +3,11 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_core::{
-    Ack, BoxError, Checkpoint, Cursor, Dataset, Event, EventKind, Fields, Group, GroupId, InFlightMode, Journal,
-    JournalError, MemoryJournal, OldestVersion, Past, Run, Unused,
+    Dataset, Event, EventKind, Fields, GroupId, InFlightMode, MemoryJournal, OldestVersion, Past, Run, Unused,
 };
 use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
 use anabranch_replay::{Fate, Recorder, Recording, Settings};
@@ -17,6 +15,10 @@ use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
+
+use journal::SlowJournal;
+
+mod journal;
 
 /// What a scripted run does, whatever its settings.
 #[derive(Clone, Debug)]
@@ -52,48 +54,6 @@ pub struct Delays {
     pub between: u64,
     /// Whether chunks end at publications only, so that first tokens are told late.
     pub late_tokens: bool,
-}
-
-/// A journal in memory that acknowledges late; runs that are to be resumed keep their checkpoints in a directory.
-struct SlowJournal {
-    memory: MemoryJournal,
-    ack: u64,
-    dir: Option<tempfile::TempDir>,
-    checkpoints: Mutex<Vec<Checkpoint>>,
-}
-
-impl Journal for SlowJournal {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
-        let first = events.first().map_or(0, |event| event.seq.0);
-        let done = self.memory.append(events, payloads);
-        if self.ack == 0 {
-            return done;
-        }
-        let acknowledged = tokio::time::Instant::now() + ms(mix(first) % self.ack);
-        Ack::new(async move {
-            tokio::time::sleep_until(acknowledged).await;
-            done.await
-        })
-    }
-
-    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
-        self.memory.payload(id)
-    }
-
-    fn checkpoint(
-        &self,
-        cursor: &Cursor,
-        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
-    ) -> Result<Option<String>, JournalError> {
-        let Some(dir) = &self.dir else { return Ok(None) };
-        let mut checkpoints = self.checkpoints.lock().unwrap();
-        let name = checkpoints.len().to_string();
-        let path = dir.path().join(&name);
-        std::fs::create_dir(&path).unwrap();
-        write(&path).unwrap();
-        checkpoints.push(Checkpoint { name: name.clone(), path, cursor: cursor.clone() });
-        Ok(Some(name))
-    }
 }
 
 pub fn ms(millis: u64) -> Duration {

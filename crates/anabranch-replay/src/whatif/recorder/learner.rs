@@ -78,9 +78,9 @@ impl Recorder {
                     // An engine does not stop at once: samples that ended tell how long it went on.
                     let ended = self.ended_since.drain(..).filter(|ended| (began..=paused).contains(ended)).max();
                     let until = ended.unwrap_or(began);
-                    let from = if self.waits() { paused } else { until };
+                    let (from, linger) = if self.waits() { (paused, 0) } else { (until, until - began) };
                     self.pauses.add(version.0, began, from, event.at);
-                    cost.linger = if self.waits() { 0 } else { until - began };
+                    cost.linger = linger;
                     cost.resume = event.at.saturating_sub(installed);
                     self.publications.push(cost);
                     self.drains.push((began, paused, until));

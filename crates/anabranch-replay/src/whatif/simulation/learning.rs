@@ -4,6 +4,7 @@ use anabranch_core::InFlightMode;
 
 use super::{Action, Fate, Learner, Publication, Simulation};
 use crate::whatif::draw::{Purpose, draw};
+use crate::whatif::pauses::waits;
 use crate::whatif::prediction::Sink;
 use crate::whatif::recording::{PublicationCost, StepCost};
 
@@ -49,7 +50,7 @@ impl<S: Sink> Simulation<'_, S> {
     }
 
     pub(super) fn mode_drains(&self) -> bool {
-        matches!(self.mode(), InFlightMode::Drain | InFlightMode::Abort)
+        waits(self.mode())
     }
 
     /// The learner can take another batch.

@@ -2,7 +2,7 @@
 
 use anabranch_core::MAX_REISSUES;
 
-use super::{Action, Group, Learner, NONE, Publication, Retry, Simulation};
+use super::{Action, Group, Learner, Lost, NONE, Publication, Retry, Simulation};
 use crate::whatif::draw::{Purpose, draw};
 use crate::whatif::prediction::Sink;
 use crate::whatif::recording::Verdict;
@@ -54,8 +54,8 @@ impl<S: Sink> Simulation<'_, S> {
         while self.may_lease() {
             let Some(next) = self.next() else { return };
             let (lease, spec) = (&next.lease, &self.recording.specs[next.lease.spec as usize]);
-            if lease.lost.is_some_and(|lost| lost.reissues == MAX_REISSUES) {
-                self.give_up(&next);
+            if let Some(lost) = lease.lost.filter(|lost| lost.reissues == MAX_REISSUES) {
+                self.give_up(&next, lost);
                 continue;
             }
             let freed = self.slots[self.settings.slots_of_group() - 1];
@@ -111,11 +111,10 @@ impl<S: Sink> Simulation<'_, S> {
     }
 
     /// A lease that was lost too often is not issued again: it is settled as aborted.
-    fn give_up(&mut self, next: &Next) {
+    fn give_up(&mut self, next: &Next, lost: Lost) {
         let index = self.take(next);
         let group = &mut self.alive[index as usize];
-        group.leased = next.lease.lost.map_or(group.leased, |lost| lost.leased);
-        group.completed = self.now;
+        (group.leased, group.completed) = (lost.leased, self.now);
         self.exclude(index, Verdict::Aborted.name(), None);
     }
 
