@@ -25,7 +25,7 @@ use anabranch_core::{Event, Group, Sample, SpanVersion, Spans, Version};
 use anabranch_log::ReadLog;
 use anabranch_parquet::{Segments, TABLES, Table};
 use anabranch_replay::{Auditor, Recompute, Recorder, Verifier};
-use arrow_array::RecordBatch;
+use arrow::array::RecordBatch;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use database::{completed, database};
 use parquet::arrow::ArrowWriter;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anabranch_core::{GroupId, OldestVersion, Seq, TakenGroup};
-use arrow_array::{
+use arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, Float32Array, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
     TimestampMillisecondArray, UInt32Array, UInt64Array,
 };
-use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::ArrowError;
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::error::ArrowError;
 
 use crate::schema::{Column, Kind, Table, fields};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use anabranch_core::{
     Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, SpanVersion, Version, VersionSpan,
 };
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow::array::AsArray;
+use arrow::datatypes::{Float32Type, Float64Type, UInt32Type, UInt64Type};
+use arrow::array::{Array, ArrayRef, RecordBatch, StructArray};
 
 use crate::SegmentError;
 use crate::payloads::status_of;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anabranch_core::{Cause, Enabler, Event, EventKind, InFlightMode, Moment, Reason, Then};
-use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::ArrowError;
+use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow::error::ArrowError;
 
 use crate::columns::{self, Columns};
 use crate::schema::{EVENTS, PUBLICATIONS, STEPS};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anabranch_core::Seq;
-use arrow_array::RecordBatch;
+use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::SortingColumn;
@@ -92,7 +92,7 @@ impl Output {
         Ok(Self { table, name, path, part, rows: 0, writer })
     }
 
-    pub(crate) fn write(&mut self, batch: Result<RecordBatch, arrow_schema::ArrowError>) -> Result<(), SegmentError> {
+    pub(crate) fn write(&mut self, batch: Result<RecordBatch, arrow::error::ArrowError>) -> Result<(), SegmentError> {
         let batch = batch.map_err(SegmentError::parquet(&self.part))?;
         self.rows += batch.num_rows() as u64;
         self.writer.write(&batch).map_err(SegmentError::parquet(&self.part))

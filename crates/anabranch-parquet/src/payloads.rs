@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anabranch_core::{Event, EventKind, Fields, Group, Sample, SpanVersion, Status, Value, VersionSpan};
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::ArrowError;
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow::error::ArrowError;
 
 use crate::columns::{self, Columns, known};
 use crate::schema::{GROUPS, SAMPLES};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anabranch_core::{Event, Group, GroupId, Seq};
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow::array::AsArray;
+use arrow::datatypes::UInt64Type;
+use arrow::array::{BooleanArray, RecordBatch};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowPredicateFn, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowFilter,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use parquet::file::properties::WriterProperties;
 
 use crate::output::properties;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Past, Reason, Run, Then};
 use anabranch_parquet::{Segments, TABLES};
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, TimestampMillisecondType, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow::array::AsArray;
+use arrow::datatypes::{Float32Type, Float64Type, TimestampMillisecondType, UInt32Type, UInt64Type};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use scripted::{HandClock, Script};
