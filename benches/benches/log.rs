@@ -94,7 +94,7 @@ fn put(db: &DB, key: &AtomicU64, values: &[Vec<u8>], sync: bool) {
 fn append(groups: &mut [Group], ahead: usize) {
     let mut waiting = VecDeque::new();
     for group in groups {
-        waiting.push_back(group.complete().expect("a group not yet logged").ack);
+        waiting.push_back(group.complete().expect("a group not yet logged").durable);
         if waiting.len() > ahead {
             block_on(waiting.pop_front().expect("one that waits")).expect("an acknowledgement");
         }
@@ -107,10 +107,10 @@ fn appending(run: &Run, ahead: usize) -> impl FnMut(u64) -> Duration {
     move |rounds| {
         let mut groups: Vec<Group> = (row..row + rounds).map(|row| run.adopt(group(row, TOKENS))).collect();
         row += rounds;
-        block_on(run.settled()).expect("an acknowledgement");
+        block_on(run.flushed()).expect("an acknowledgement");
         let begun = Instant::now();
         append(&mut groups, ahead);
-        block_on(run.settled()).expect("an acknowledgement");
+        block_on(run.flushed()).expect("an acknowledgement");
         begun.elapsed()
     }
 }
@@ -197,7 +197,7 @@ fn producers(criterion: &mut Criterion) {
                         (row - each..row).map(|row| run.adopt(group(row, tokens))).collect::<Vec<_>>()
                     };
                     let parts = (0..producers).map(|_| groups()).collect();
-                    block_on(run.settled()).expect("an acknowledgement");
+                    block_on(run.flushed()).expect("an acknowledgement");
                     side_by_side(parts, rounds, |groups| append(groups, 0))
                 });
             });
@@ -216,7 +216,7 @@ fn opening(criterion: &mut Criterion) {
         let empty = Group { samples: Vec::new(), ..group(row, 0) };
         run.adopt(empty).complete().expect("a group not yet logged");
         if row % 1000 == 0 {
-            block_on(run.settled()).expect("an acknowledgement");
+            block_on(run.flushed()).expect("an acknowledgement");
         }
     }
     run.close().expect("a sealed run");

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use anabranch::prelude::*;
 use anabranch::{
-    Ack, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError, Past,
-    Prompt, PromptId, Request, Sample, SampleTimes, Sampling, SamplingKey, SpanVersion, Spans, Status, Timer, Version,
+    AppendReceipt, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError,
+    Prompt, PromptId, Request, ResumeState, Sample, SampleTimes, Sampling, SamplingKey, SessionClock, SpanVersion,
+    Spans, Status, Version,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures::SinkExt;
@@ -43,7 +44,7 @@ impl Engine for NoTime {
         stream::once(future::ready(Ok(chunk))).boxed()
     }
 
-    fn pause(&self, _: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn pause(&self, _: WeightSync) -> BoxFuture<'static, Result<(), EngineError>> {
         Box::pin(future::ready(Ok(())))
     }
 
@@ -60,8 +61,8 @@ impl Engine for NoTime {
 struct Nowhere;
 
 impl Journal for Nowhere {
-    fn append(&self, _: Vec<Event>, _: &[&Group]) -> Ack {
-        Ack::ready(Ok(()))
+    fn append(&self, _: Vec<Event>, _: &[&Group]) -> AppendReceipt {
+        AppendReceipt::ready(Ok(()))
     }
 
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
@@ -78,7 +79,8 @@ impl Journal for Nowhere {
 }
 
 async fn chain(groups: u64, capacity: usize) -> Result<u64, BoxError> {
-    let run = Run::new("bench", Arc::new(Nowhere), Past::default(), Timer::monotonic(), Fields::new(), false);
+    let run =
+        Run::new("bench", Arc::new(Nowhere), ResumeState::default(), SessionClock::monotonic(), Fields::new(), false);
     let dataset = Dataset::new("d", (0..10).map(|row| (vec![row], Fields::new())).collect())?;
     let epochs = u32::try_from(groups / 10)?;
     let mut batches = run

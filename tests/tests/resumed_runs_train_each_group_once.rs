@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch::engine::{HashChain, Sim};
 use anabranch::parquet::Segments;
 use anabranch::prelude::*;
 use anabranch::replay::verify;
+use anabranch::sim::{HashChain, Sim};
 use anabranch::{BoxError, Digest, Event, EventKind, Fields, GroupId, ReadLog, RunLogOptions, publish, salvage};
 
 const SEED: u64 = 11;
@@ -163,7 +163,7 @@ async fn other_settings_are_refused_and_accepted_by_name() {
         let run = RunLog::open_with(&path, Durability::Process, options).expect("the run");
         let engine = Sim::random(SEED, 1..=9, 1..=20);
         // Where the session before left no completed group, one is generated.
-        publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.expect("weights");
+        publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.expect("weights");
         let first = run
             .prompts(dataset())
             .epochs(21)

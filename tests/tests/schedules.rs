@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch::engine::{HashChain, Reply, Sim};
 use anabranch::prelude::*;
 use anabranch::replay::{audit, verify};
-use anabranch::{Event, Fields, MemoryJournal, Past, tokio_timer};
+use anabranch::sim::{HashChain, Reply, Sim};
+use anabranch::{Event, Fields, MemoryJournal, ResumeState, tokio_clock};
 use tokio::time::{Instant, sleep};
 
 const BATCH: usize = 4;
@@ -23,7 +23,7 @@ fn generation(row: u32) -> Duration {
 /// The events of one run of the chain, and how long it took.
 async fn schedule(buffered: bool) -> (Vec<Event>, Duration) {
     let journal = Arc::new(MemoryJournal::new());
-    let run = Run::new("schedules", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+    let run = Run::new("schedules", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
     let engine = Sim::scripted(|call| Reply::tokens(1, generation(call.request.tokens[0]))).install_time(INSTALLATION);
     let learner = run.restore(HashChain::new(0)).expect("a new run");
     let rows = (0..BATCH as u32 * BATCHES).map(|row| (vec![row], Fields::new())).collect();

@@ -50,7 +50,7 @@ fn configure(settings: &mut BTreeMap<String, Value>, event: &Event) {
         }
         EventKind::Configured { operator, settings: fields } => (operator, fields),
         EventKind::Publishing { mode, .. } => {
-            settings.insert("publish.mode".to_owned(), format!("{mode:?}").to_lowercase().into());
+            settings.insert("publish.mode".to_owned(), mode.name().into());
             return;
         }
         _ => return,

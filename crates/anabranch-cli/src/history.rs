@@ -9,9 +9,9 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::arguments::{Color, RunArguments};
-use crate::near::Near;
 use crate::output::Output;
 use crate::source::Origin;
+use crate::suggestions::Near;
 use crate::tokens::{Age, SampleTokens};
 
 #[derive(Serialize)]

@@ -9,9 +9,9 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::arguments::RunArguments;
-use crate::near::Near;
 use crate::output::Output;
 use crate::source::Origin;
+use crate::suggestions::Near;
 use crate::table::{Flush, Table};
 use crate::units::{count, number, or_dash, seconds};
 

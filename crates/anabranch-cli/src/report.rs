@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anabranch_replay::{Audit, Auditor, Course, Plotter};
+use anabranch_replay::{Audit, Auditor, Plotter, RunTimeline};
 use anyhow::{Context, bail};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ struct Answer {
     file: PathBuf,
     bytes: u64,
     audit: Audit,
-    course: Course,
+    timeline: RunTimeline,
 }
 
 pub(crate) fn report(run: &RunArguments, to: &Path, output: Output) -> anyhow::Result<ExitCode> {
@@ -38,11 +38,11 @@ pub(crate) fn report(run: &RunArguments, to: &Path, output: Output) -> anyhow::R
         auditor.push(event);
         plotter.push(event);
     })?;
-    let (audit, course) = (auditor.finish(), plotter.finish());
+    let (audit, timeline) = (auditor.finish(), plotter.finish());
     let name = run.path.display().to_string();
-    let page = page::page(&name, &origin.to_string(), origin.is_live(), &audit, &course)?;
+    let page = page::page(&name, &origin.to_string(), origin.is_live(), &audit, &timeline)?;
     fs::write(to, &page).with_context(|| format!("cannot write {}", to.display()))?;
-    let answer = Answer { source: origin, file: to.to_owned(), bytes: page.len() as u64, audit, course };
+    let answer = Answer { source: origin, file: to.to_owned(), bytes: page.len() as u64, audit, timeline };
     let text = format!("{}\nwrote       {}, {} kB", answer.source, to.display(), page.len().div_ceil(1000));
     output.write(text, &answer)?;
     Ok(ExitCode::SUCCESS)

@@ -27,7 +27,7 @@ fn dropped(run: &Path) -> Vec<GroupId> {
         });
         Ok(sealer.reading(move |id| Ok(payloads.read(id)?)))
     };
-    let log = RunLog::options().timer(clock.timer()).sealer(sealer).open(run, Durability::Process).unwrap();
+    let log = RunLog::options().clock(clock.session_clock()).sealer(sealer).open(run, Durability::Process).unwrap();
     let mut script = Script::new(Run::clone(&log), clock);
     script.publish();
     script.play(20);

@@ -89,7 +89,7 @@ fn finished_runs_and_parquet_alone_draw_the_same() {
     let (of_copy, said_of_copy) = report(&folder);
     let figures = |page: &str| page.split_once("<main>").unwrap().1.split_once("</main>").unwrap().0.to_owned();
     assert_eq!(figures(&page), figures(&of_copy));
-    assert_eq!((&said["course"], &said["audit"]), (&said_of_copy["course"], &said_of_copy["audit"]));
+    assert_eq!((&said["timeline"], &said["audit"]), (&said_of_copy["timeline"], &said_of_copy["audit"]));
     assert!(of_copy.contains("sealed segments in "));
 }
 
@@ -130,7 +130,7 @@ fn a_long_run_stays_small() {
     record(run.path(), 120, |_, _| {});
     let (page, said) = report(run.path());
     assert!(page.len() < 500_000, "{} bytes", page.len());
-    let slices = said["course"]["slices"].as_array().unwrap().len();
+    let slices = said["timeline"]["slices"].as_array().unwrap().len();
     assert!((240..=480).contains(&slices), "{slices}");
 }
 
@@ -141,7 +141,7 @@ fn a_resumed_run_shows_where_its_sessions_begin() {
     assert!(!report(run.path()).0.contains("class=\"session\""));
     record(run.path(), 12, |_, _| {});
     let (page, said) = report(run.path());
-    assert_eq!(said["course"]["sessions_ns"].as_array().unwrap().len(), 2);
+    assert_eq!(said["timeline"]["sessions_ns"].as_array().unwrap().len(), 2);
     assert!(page.contains("<small>2 sessions</small>"));
     assert_eq!(page.matches("class=\"session\"").count(), 4, "one on each plot of the timeline");
 }

@@ -8,7 +8,7 @@ use crate::{EngineError, SpanVersion, Version};
 
 /// What becomes of samples in flight when new weights are installed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum InFlightMode {
+pub enum WeightSync {
     /// Running requests return to the waiting queue; prefix tokens, log-probs and spans are kept, the KV cache is
     /// recomputed under the new weights.
     #[default]
@@ -19,6 +19,47 @@ pub enum InFlightMode {
     Drain,
     /// What runs ends aborted.
     Abort,
+}
+
+impl WeightSync {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Retract, Self::InPlace, Self::Drain, Self::Abort];
+
+    /// Its name in tables and on command lines: `retract`, `in_place`, `drain` or `abort`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retract => "retract",
+            Self::InPlace => "in_place",
+            Self::Drain => "drain",
+            Self::Abort => "abort",
+        }
+    }
+
+    /// Its name among the recorded settings of `.publish_every`. Logs of every version have this name, so a run that an
+    /// older library began can be resumed.
+    pub fn log_name(self) -> &'static str {
+        match self {
+            Self::Retract => "Retract",
+            Self::InPlace => "InPlace",
+            Self::Drain => "Drain",
+            Self::Abort => "Abort",
+        }
+    }
+}
+
+/// A text that does not name a [`WeightSync`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected `retract`, `in_place`, `drain` or `abort`, found `{0}`")]
+pub struct ParseWeightSyncError(String);
+
+impl std::str::FromStr for WeightSync {
+    type Err = ParseWeightSyncError;
+
+    /// Reads either name; `in-place` too.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = |mode: &Self| [mode.name(), mode.log_name()].contains(&text.replace('-', "_").as_str());
+        Self::ALL.into_iter().find(named).ok_or_else(|| ParseWeightSyncError(text.to_owned()))
+    }
 }
 
 /// How tokens are drawn.
@@ -110,7 +151,7 @@ pub trait Engine: Send + Sync + 'static {
     fn generate(&self, request: Request) -> BoxStream<'static, Result<Chunk, EngineError>>;
 
     /// Stops generation for a publication; ready when nothing more is sampled under the old weights. Idempotent.
-    fn pause(&self, mode: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>>;
+    fn pause(&self, mode: WeightSync) -> BoxFuture<'static, Result<(), EngineError>>;
 
     /// Installs weights under a version; between [`pause`](Self::pause) and [`resume`](Self::resume).
     fn install(&self, weights: Self::Weights, version: Version) -> BoxFuture<'static, Result<(), EngineError>>;
@@ -126,7 +167,7 @@ impl<E: Engine + ?Sized> Engine for std::sync::Arc<E> {
         (**self).generate(request)
     }
 
-    fn pause(&self, mode: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn pause(&self, mode: WeightSync) -> BoxFuture<'static, Result<(), EngineError>> {
         (**self).pause(mode)
     }
 
@@ -136,5 +177,22 @@ impl<E: Engine + ?Sized> Engine for std::sync::Arc<E> {
 
     fn resume(&self) -> BoxFuture<'static, Result<(), EngineError>> {
         (**self).resume()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_sync_is_read_by_each_of_its_names() {
+        for mode in WeightSync::ALL {
+            // What logs of format 1 hold was written by `Debug`.
+            assert_eq!(mode.log_name(), format!("{mode:?}"));
+            assert_eq!((mode.name().parse(), mode.log_name().parse()), (Ok(mode), Ok(mode)));
+        }
+        assert_eq!("in-place".parse(), Ok(WeightSync::InPlace));
+        let error = "inplace".parse::<WeightSync>().unwrap_err().to_string();
+        assert_eq!(error, "expected `retract`, `in_place`, `drain` or `abort`, found `inplace`");
     }
 }

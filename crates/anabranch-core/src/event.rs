@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::InFlightMode;
+use crate::engine::WeightSync;
 use crate::group;
 use crate::{Digest, Enabler, Fields, GroupId, OldestVersion, SampleTimes, Seq, Status, TrainingStep, Version};
 
@@ -237,7 +237,7 @@ pub enum EventKind {
         /// Digest of its weights.
         weights: Digest,
         /// What became of the samples in flight.
-        mode: InFlightMode,
+        mode: WeightSync,
     },
     /// The new weights are installed on the engines and the clock has advanced.
     Published {

@@ -1,8 +1,8 @@
 //! Completing and excluding groups: the records that end a lease without training.
 
 use crate::{
-    Cause, Digest, Draft, Error, EventKind, Group, OldestVersion, Reason, Recorded, Run, Stage, Stamp, Then,
-    past::Retry,
+    Cause, Digest, Draft, Error, EventKind, Group, OldestVersion, Reason, RecordReceipt, Run, Stage, Stamp, Then,
+    resume_state::Retry,
 };
 
 /// What becomes of the prompt of a group that goes unused: aborted or stale. Other exclusions are never retried.
@@ -19,7 +19,7 @@ pub enum Unused {
 
 impl Group {
     /// Makes the group's `Completed` record, with its payload, unless it has one.
-    pub fn complete(&mut self) -> Option<Recorded> {
+    pub fn complete(&mut self) -> Option<RecordReceipt> {
         let run = self.run()?;
         let (draft, digest) = self.completion()?;
         let recorded = run.record(vec![draft], &[self]);
@@ -35,7 +35,7 @@ impl Group {
 
     /// Records that the group is thrown away, and what becomes of its prompt: one record, so that a kill between the two
     /// loses nothing. A group not yet completed is completed by the same record.
-    pub fn exclude(mut self, reason: Reason, enablers: Vec<(Cause, Stamp)>) -> Option<Recorded> {
+    pub fn exclude(mut self, reason: Reason, enablers: Vec<(Cause, Stamp)>) -> Option<RecordReceipt> {
         let mut lease = self.context.lease.take()?;
         let run = lease.run().clone();
         let retried = matches!(reason, Reason::Aborted | Reason::Stale { .. });
@@ -99,7 +99,7 @@ impl Group {
     ///
     /// # Errors
     /// Why the group must be excluded.
-    pub fn check_exit(&self, clock: &crate::Clock) -> Result<Option<u64>, Reason> {
+    pub fn check_exit(&self, clock: &crate::VersionClock) -> Result<Option<u64>, Reason> {
         let oldest = self.oldest();
         let gap = oldest.and_then(|oldest| clock.gap(oldest));
         match (self.context.max_gap, gap) {

@@ -7,7 +7,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::metrics::{PlaceMeter, Places};
-use crate::past::Retry;
+use crate::resume_state::Retry;
 use crate::wakers::Wakers;
 use crate::{OldestVersion, Stamp};
 

@@ -32,9 +32,9 @@ pub struct Cursor {
 /// The future of an append: ready when it is durable as the journal's mode promises. Dropping it cancels nothing;
 /// clones wait for the same append.
 #[derive(Clone)]
-pub struct Ack(Shared<BoxFuture<'static, Result<(), JournalError>>>);
+pub struct AppendReceipt(Shared<BoxFuture<'static, Result<(), JournalError>>>);
 
-impl Ack {
+impl AppendReceipt {
     /// An append that ends as `done` does.
     pub fn new(done: impl Future<Output = Result<(), JournalError>> + Send + 'static) -> Self {
         Self(done.boxed().shared())
@@ -46,7 +46,7 @@ impl Ack {
     }
 }
 
-impl Future for Ack {
+impl Future for AppendReceipt {
     type Output = Result<(), JournalError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -54,9 +54,9 @@ impl Future for Ack {
     }
 }
 
-impl fmt::Debug for Ack {
+impl fmt::Debug for AppendReceipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ack").field(&self.0.peek()).finish()
+        f.debug_tuple("AppendReceipt").field(&self.0.peek()).finish()
     }
 }
 
@@ -64,7 +64,7 @@ impl fmt::Debug for Ack {
 pub trait Journal: Send + Sync + 'static {
     /// Appends `events` (their `seq` set, dense) and the `payloads` of those among them that complete a group, all or
     /// none. The order is fixed at the call, which never waits for the disk longer than encoding takes.
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack;
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt;
 
     /// Reads a completed group back: data only, its context is empty.
     ///

@@ -5,7 +5,6 @@
 //! a [`Group`] is what came of it, a [`VersionSpan`] says which weights wrote which tokens, and an [`Event`] is the record
 //! of everything that happens to them.
 
-mod clock;
 mod dataset;
 mod demand;
 mod engine;
@@ -22,10 +21,10 @@ mod lease;
 mod memory;
 mod metrics;
 mod order;
-mod past;
 mod prompt;
 mod record;
 mod restore;
+mod resume_state;
 mod run;
 mod shuffle;
 mod source;
@@ -33,34 +32,35 @@ mod span;
 mod stamp;
 mod value;
 mod version;
+mod version_clock;
 mod wakers;
 
 pub use crate::metrics::{
     COUNT_BOUNDS, Counters, GapHistograms, Gauges, Histogram, Histograms, METRICS, Meter, Metric, MetricKind,
     MetricValue, Metrics, NANOSECOND_BOUNDS, Reading, Span as MetricSpan, second_bounds,
 };
-pub use clock::Clock;
 pub use dataset::{Dataset, DatasetError};
 pub use demand::Demand;
-pub use engine::{Chunk, Engine, Finish, InFlightMode, Request, Sampling, SamplingKey};
+pub use engine::{Chunk, Engine, Finish, ParseWeightSyncError, Request, Sampling, SamplingKey, WeightSync};
 pub use error::{BoxError, EngineError, Error, JournalError, LearnerError, MalformedGroup};
 pub use event::{Event, EventKind, FORMAT, GroupSummary, Reason, SampleSummary, TakenGroup, Then};
 pub use exclude::Unused;
 pub use flow::Stage;
 pub use group::{Context, Group, Sample, SampleTimes, Status};
 pub use hold::{Evaluation, Hold, Standstill, Submission};
-pub use journal::{Ack, Cursor, Journal};
+pub use journal::{AppendReceipt, Cursor, Journal};
 pub use learner::{Batch, Learner, MapWeights, StepReport};
 pub use lease::{GroupId, Lease, LeaseId, RestoredGroup};
 pub use memory::MemoryJournal;
 pub use order::{Order, ParseOrderError};
-pub use past::{Checkpoint, OpenLease, Past, QueuedGroup, RecordedBatch, Retry};
 pub use prompt::{Prompt, PromptId};
-pub use record::{Draft, Recorded};
+pub use record::{Draft, RecordReceipt};
 pub use restore::Restored;
+pub use resume_state::{Checkpoint, OpenLease, QueuedGroup, RecordedBatch, ResumeState, Retry};
 pub use run::Run;
 pub use source::{MAX_REISSUES, Prompts};
 pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
-pub use stamp::{Cause, Enabler, Moment, Seq, Stamp, Timer};
+pub use stamp::{Cause, Enabler, Moment, Seq, SessionClock, Stamp};
 pub use value::{Fields, Value};
 pub use version::{Digest, TrainingStep, Version};
+pub use version_clock::Clock;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use crate::{Ack, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
+use crate::{AppendReceipt, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
 
 /// Keeps events and payloads in memory; appends are acknowledged at once, and checkpoints are not kept.
 #[derive(Debug, Default)]
@@ -38,20 +38,20 @@ impl MemoryJournal {
 }
 
 impl Journal for MemoryJournal {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
         let mut state = self.state.lock();
         for event in events {
             let expected = state.first + state.events.len() as u64;
             if event.seq.0 != expected {
                 let message = format!("event {} is not the expected #{expected}: the run has two writers", event.seq);
-                return Ack::ready(Err(JournalError::new(message)));
+                return AppendReceipt::ready(Err(JournalError::new(message)));
             }
             state.events.push(event);
         }
         for group in payloads {
             state.payloads.insert(group.id.clone(), (*group).clone());
         }
-        Ack::ready(Ok(()))
+        AppendReceipt::ready(Ok(()))
     }
 
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {

@@ -1,6 +1,6 @@
 //! Events on their way to the log.
 
-use crate::{Ack, Cause, EventKind, Moment, Seq, Stamp};
+use crate::{AppendReceipt, Cause, EventKind, Moment, Seq, Stamp};
 
 /// An event to be recorded.
 #[derive(Debug)]
@@ -29,15 +29,15 @@ impl Draft {
 
 /// Events that have their place in the log.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordReceipt {
     pub(crate) first: Seq,
     pub(crate) count: u64,
     pub(crate) at: u64,
     /// Ready when they are durable as the journal's mode promises.
-    pub ack: Ack,
+    pub durable: AppendReceipt,
 }
 
-impl Recorded {
+impl RecordReceipt {
     /// The stamp of the event at `index` of the record.
     pub fn stamp(&self, index: u64) -> Stamp {
         Stamp { moment: Moment::Event(Seq(self.first.0 + index)), at: self.at }

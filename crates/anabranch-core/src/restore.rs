@@ -1,6 +1,6 @@
 //! Giving a learner its run: the newest checkpoint that can be loaded, and what is to be trained again after it.
 
-use crate::past::RecordedBatch;
+use crate::resume_state::RecordedBatch;
 use crate::{Checkpoint, Cursor, Digest, Error, Learner, Run, TrainingStep, Version};
 
 impl Run {

@@ -13,12 +13,12 @@ use crate::event::FORMAT;
 use crate::flow::Flow;
 use crate::gate::Gate;
 use crate::metrics::Facade;
-use crate::past::{OpenLease, QueuedGroup, Retry};
+use crate::resume_state::{OpenLease, QueuedGroup, Retry};
 use crate::wakers::Wakers;
 use crate::{
-    Ack, Cause, Clock, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId,
-    InFlightMode, Journal, JournalError, Lease, MemoryJournal, Meter, Metrics, Moment, Past, Prompts, Recorded, Seq,
-    Stamp, Timer, TrainingStep, Unused, Value, Version,
+    AppendReceipt, Cause, Context, Dataset, Digest, Draft, Enabler, Error, Event, EventKind, Fields, Group, GroupId,
+    Journal, JournalError, Lease, MemoryJournal, Meter, Metrics, Moment, Prompts, RecordReceipt, ResumeState, Seq,
+    SessionClock, Stamp, TrainingStep, Unused, Value, Version, VersionClock, WeightSync,
 };
 
 /// A handle to a run; clones share it.
@@ -28,12 +28,12 @@ pub struct Run(Arc<Inner>);
 struct Inner {
     name: String,
     journal: Arc<dyn Journal>,
-    timer: Timer,
+    session_clock: SessionClock,
     session: u32,
     accept_changes: bool,
     opened: Stamp,
     order: Mutex<Order>,
-    clock: Mutex<Clock>,
+    clock: Mutex<VersionClock>,
     publications: Mutex<Wakers>,
     flow: Flow,
     gate: Gate,
@@ -41,14 +41,14 @@ struct Inner {
     /// The turn of the evaluations under way.
     shared_turn: Mutex<Weak<OwnedMutexGuard<()>>>,
     settings: Mutex<BTreeMap<String, Fields>>,
-    past: Mutex<Past>,
+    past: Mutex<ResumeState>,
 }
 
 /// What fixes the order of events.
 struct Order {
     next: Seq,
     meter: Meter,
-    last_ack: Ack,
+    last_append: AppendReceipt,
 }
 
 impl Run {
@@ -59,8 +59,8 @@ impl Run {
     pub fn new(
         name: impl Into<String>,
         journal: Arc<dyn Journal>,
-        past: Past,
-        timer: Timer,
+        past: ResumeState,
+        session_clock: SessionClock,
         settings: Fields,
         accept_changes: bool,
     ) -> Self {
@@ -74,13 +74,13 @@ impl Run {
         let facade = Facade::of_run(&name);
         let mut meter = past.meter.clone();
         meter.attach(&facade);
-        let order = Order { next: past.next_seq, meter, last_ack: Ack::ready(Ok(())) };
+        let order = Order { next: past.next_seq, meter, last_append: AppendReceipt::ready(Ok(())) };
         let flow = Flow::default();
-        flow.with_meter(|places| places.open(&facade, timer.now()));
+        flow.with_meter(|places| places.open(&facade, session_clock.now()));
         let mut inner = Inner {
             name,
             journal,
-            timer,
+            session_clock,
             session: past.session,
             accept_changes,
             opened: Stamp::earlier(past.next_seq),
@@ -102,7 +102,14 @@ impl Run {
 
     /// A new run in memory, on the operating system's clock.
     pub fn in_memory() -> Self {
-        Self::new("memory", Arc::new(MemoryJournal::new()), Past::default(), Timer::monotonic(), Fields::new(), false)
+        Self::new(
+            "memory",
+            Arc::new(MemoryJournal::new()),
+            ResumeState::default(),
+            SessionClock::monotonic(),
+            Fields::new(),
+            false,
+        )
     }
 
     /// Its name.
@@ -117,7 +124,7 @@ impl Run {
 
     /// Nanoseconds since the session's start.
     pub fn now(&self) -> u64 {
-        self.0.timer.now()
+        self.0.session_clock.now()
     }
 
     /// The record that opened this session.
@@ -127,24 +134,24 @@ impl Run {
 
     /// The clock of versions and steps, locked: publications and the last judgement of a batch exclude each other by it.
     /// Do not keep it over an await.
-    pub fn clock(&self) -> MutexGuard<'_, Clock> {
+    pub fn clock(&self) -> MutexGuard<'_, VersionClock> {
         self.0.clock.lock()
     }
 
     /// Gives events their place in the log, all or none, with the payloads of those that complete a group. The order is
-    /// fixed when this returns; the [`Recorded::ack`] says when they are durable.
-    pub fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> Recorded {
+    /// fixed when this returns; the [`RecordReceipt::durable`] says when they are durable.
+    pub fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> RecordReceipt {
         self.0.record(drafts, payloads)
     }
 
     /// Ready when everything recorded so far is durable as the journal's mode promises.
-    pub fn settled(&self) -> Ack {
-        self.0.order.lock().last_ack.clone()
+    pub fn flushed(&self) -> AppendReceipt {
+        self.0.order.lock().last_append.clone()
     }
 
     /// Records that the pipeline ended, and which completed groups it leaves in the log for the next session. Drop the
     /// streams of the run first, so that nothing follows.
-    pub fn finish(&self) -> Recorded {
+    pub fn finish(&self) -> RecordReceipt {
         let mut left: Vec<GroupId> = self.0.order.lock().meter.unsettled().cloned().collect();
         left.sort_unstable();
         let closed = self.record(vec![Draft::new(EventKind::RunClosed { left }, Vec::new())], &[]);
@@ -286,9 +293,9 @@ impl Run {
     pub fn begin_publication(
         &self,
         weights: Digest,
-        mode: InFlightMode,
+        mode: WeightSync,
         enablers: Vec<(Cause, Stamp)>,
-    ) -> (Version, Recorded) {
+    ) -> (Version, RecordReceipt) {
         let mut clock = self.clock();
         let version = clock.next_version();
         clock.begin(version);
@@ -305,7 +312,7 @@ impl Run {
         pause_began: u64,
         paused: u64,
         enablers: Vec<(Cause, Stamp)>,
-    ) -> Recorded {
+    ) -> RecordReceipt {
         let clock = self.clock();
         let (step, updates) = (clock.step(), clock.updates());
         let kind = EventKind::Published { version, step, updates, weights, pause_began, paused };
@@ -313,7 +320,7 @@ impl Run {
     }
 
     /// Weights published by an earlier session are on the engines again, under the same version.
-    pub fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> Recorded {
+    pub fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> RecordReceipt {
         let kind = EventKind::Reinstalled { version, step, weights };
         self.install(self.clock(), version, step, Draft::new(kind, vec![(Cause::Opened, self.opened())]))
     }
@@ -321,11 +328,11 @@ impl Run {
     /// Records an installation and advances the clock in one critical section, then wakes who must judge again.
     fn install(
         &self,
-        mut clock: MutexGuard<'_, Clock>,
+        mut clock: MutexGuard<'_, VersionClock>,
         version: Version,
         step: TrainingStep,
         installed: Draft,
-    ) -> Recorded {
+    ) -> RecordReceipt {
         let recorded = self.record(vec![installed], &[]);
         clock.install(version, step, recorded.stamp(0));
         drop(clock);
@@ -347,7 +354,7 @@ impl Run {
         self.0.journal.payload(id)
     }
 
-    pub(crate) fn past(&self) -> MutexGuard<'_, Past> {
+    pub(crate) fn past(&self) -> MutexGuard<'_, ResumeState> {
         self.0.past.lock()
     }
 
@@ -371,9 +378,9 @@ pub(crate) struct Left {
 }
 
 impl Inner {
-    fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> Recorded {
+    fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> RecordReceipt {
         let mut order = self.order.lock();
-        let (first, at, count) = (order.next, self.timer.now(), drafts.len() as u64);
+        let (first, at, count) = (order.next, self.session_clock.now(), drafts.len() as u64);
         let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let mut events: Vec<Event> = Vec::with_capacity(drafts.len());
         for (draft, index) in drafts.into_iter().zip(0..) {
@@ -403,8 +410,8 @@ impl Inner {
         }
         order.next = Seq(first.0 + count);
         let ack = self.journal.append(events, payloads);
-        order.last_ack = ack.clone();
-        Recorded { first, count, at, ack }
+        order.last_append = ack.clone();
+        RecordReceipt { first, count, at, durable: ack }
     }
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::Stream;
 
-use crate::past::{OpenLease, QueuedGroup, Retry};
+use crate::resume_state::{OpenLease, QueuedGroup, Retry};
 use crate::shuffle::Permutation;
 use crate::{
     Cause, Dataset, Error, Fields, Group, GroupId, Lease, Moment, Reason, RestoredGroup, Run, Stamp, Unused, Value,
@@ -223,7 +223,7 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::{EventKind, MemoryJournal, Past, Stage, Then, Timer};
+    use crate::{EventKind, MemoryJournal, ResumeState, SessionClock, Stage, Then};
 
     fn dataset(rows: usize) -> Dataset {
         Dataset::new("d", (0..rows).map(|row| (vec![row as u32], Fields::new())).collect()).unwrap()
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_resumed_source_serves_what_was_left_then_goes_on() {
         let id = |text: &str| text.parse::<GroupId>().unwrap();
-        let past = Past {
+        let past = ResumeState {
             next_seq: crate::Seq(50),
             session: 1,
             position: 4,
@@ -302,10 +302,10 @@ mod tests {
                 OpenLease { id: id("d/0/2"), leased: crate::Seq(3), reissues: 0 },
                 OpenLease { id: id("d/0/3"), leased: crate::Seq(4), reissues: MAX_REISSUES },
             ],
-            ..Past::default()
+            ..ResumeState::default()
         };
         let journal = std::sync::Arc::new(MemoryJournal::starting_at(crate::Seq(50)));
-        let run = Run::new("test", journal.clone(), past, Timer::monotonic(), Fields::new(), false);
+        let run = Run::new("test", journal.clone(), past, SessionClock::monotonic(), Fields::new(), false);
         let mut prompts = run.prompts(dataset(6)).epochs(1);
         let leases: Vec<Lease> = block_on(prompts.by_ref().take(4).map(Result::unwrap).collect());
         assert_eq!(

@@ -120,9 +120,9 @@ pub struct Enabler {
 /// The one clock of a run: nanoseconds since the session's start. Pipelines on tokio use a timer over tokio's clock, so
 /// that paused time drives every test.
 #[derive(Clone)]
-pub struct Timer(Arc<dyn Fn() -> u64 + Send + Sync>);
+pub struct SessionClock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
-impl Timer {
+impl SessionClock {
     /// A timer that answers with `now`: nanoseconds since the session's start, never going back.
     pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
@@ -140,8 +140,8 @@ impl Timer {
     }
 }
 
-impl fmt::Debug for Timer {
+impl fmt::Debug for SessionClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Timer").field(&self.now()).finish()
+        f.debug_tuple("SessionClock").field(&self.now()).finish()
     }
 }

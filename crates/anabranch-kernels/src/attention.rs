@@ -12,7 +12,7 @@
 
 use cubecl::prelude::*;
 
-use crate::pin::pinned;
+use crate::rounding_barrier::pinned;
 use crate::tensor::Tensor;
 
 pub mod backward;

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use crate::device::Device;
 use crate::linear::{self, Write};
-use crate::pin::GUARD;
+use crate::rounding_barrier::GUARD;
 use crate::softmax::{self, Running};
 use crate::tensor::{Ids, Tensor, VIEW_ALIGNMENT};
 use crate::{grid, row};

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use crate::device::Device;
 use crate::tensor::Tensor;
-use crate::{grid, row, slabs};
+use crate::{grid, partial_sums, row};
 
 /// Rows whose products one unit adds up before the slabs are reduced.
 const SLAB: usize = 256;
@@ -181,7 +181,7 @@ pub fn backward<R: Runtime>(
             SLAB,
         );
     }
-    slabs::reduce(device, &partial, &grad_weight.reshape(&[width]), true);
+    partial_sums::reduce(device, &partial, &grad_weight.reshape(&[width]), true);
 }
 
 /// The same operation in plain f64.

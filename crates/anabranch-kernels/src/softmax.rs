@@ -7,7 +7,7 @@
 
 use cubecl::prelude::*;
 
-use crate::pin::pinned;
+use crate::rounding_barrier::pinned;
 use crate::row;
 
 /// Stands for "no logit yet"; far below any f32 a model makes, and finite so that differences are never NaN.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch_core::{BoxError, Error, Fields, JournalError, MemoryJournal, Past, Run, Seq, Timer, Value};
+use anabranch_core::{
+    BoxError, Error, Fields, JournalError, MemoryJournal, ResumeState, Run, Seq, SessionClock, Value,
+};
 use anabranch_replay::RUN_SETTINGS;
 
 use crate::checkpoint::Checkpoints;
@@ -75,7 +77,7 @@ pub struct RunLogOptions {
     accept_missing_head: bool,
     keep_checkpoints: usize,
     sync_every: Duration,
-    timer: Option<Timer>,
+    clock: Option<SessionClock>,
     name: Option<String>,
     sealer: Option<OpenSealer>,
 }
@@ -97,7 +99,7 @@ impl RunLog {
             accept_missing_head: false,
             keep_checkpoints: 3,
             sync_every: Duration::from_secs(1),
-            timer: None,
+            clock: None,
             name: None,
             sealer: None,
         }
@@ -215,8 +217,8 @@ impl RunLogOptions {
     }
 
     /// The clock of this session; the operating system's monotonic clock unless said.
-    pub fn timer(mut self, timer: Timer) -> Self {
-        self.timer = Some(timer);
+    pub fn clock(mut self, clock: SessionClock) -> Self {
+        self.clock = Some(clock);
         self
     }
 
@@ -284,10 +286,10 @@ impl RunLogOptions {
         let sync_every = (durability == Durability::Process).then_some(self.sync_every);
         let retain_from = store.reads_sealed().then_some(dropped);
         let open = start(store.clone(), head, (sealer, retain_from), sync_every, lock, path)?;
-        let timer = self.timer.unwrap_or_else(Timer::monotonic);
+        let clock = self.clock.unwrap_or_else(SessionClock::monotonic);
         let name = self.name.unwrap_or_else(|| name_of(path));
         let compare_run = past.session > 0 && !settings.is_empty();
-        let run = Run::new(name, store.clone(), past, timer, settings.clone(), self.accept_changes);
+        let run = Run::new(name, store.clone(), past, clock, settings.clone(), self.accept_changes);
         if compare_run {
             // Accepted changes are recorded; others were refused above.
             run.configure(RUN_SETTINGS, settings).map_err(OpenError::Changed)?;
@@ -301,8 +303,8 @@ impl RunLogOptions {
         let run = Run::new(
             self.name.unwrap_or_else(|| name_of(path)),
             Arc::new(MemoryJournal::new()),
-            Past::default(),
-            self.timer.unwrap_or_else(Timer::monotonic),
+            ResumeState::default(),
+            self.clock.unwrap_or_else(SessionClock::monotonic),
             self.settings.unwrap_or_default(),
             self.accept_changes,
         );
@@ -310,7 +312,7 @@ impl RunLogOptions {
     }
 
     /// Refuses settings of the run that differ from those recorded, unless that is accepted.
-    fn compare(&self, past: &Past) -> Result<(), OpenError> {
+    fn compare(&self, past: &ResumeState) -> Result<(), OpenError> {
         let (Some(now), Some(recorded)) = (&self.settings, past.settings.get(RUN_SETTINGS)) else { return Ok(()) };
         let differing = recorded.keys().chain(now.keys()).find(|field| recorded.get(*field) != now.get(*field));
         let Some(field) = differing.filter(|_| !self.accept_changes) else { return Ok(()) };
@@ -356,7 +358,7 @@ fn start(
     }
 }
 
-fn found(past: &Past) -> Found {
+fn found(past: &ResumeState) -> Found {
     Found { session: past.session, events: past.next_seq.0, lost: past.lost, closed: past.closed }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anabranch_core::{BoxError, Digest, Event, EventKind, Group, GroupId, Past, Seq};
+use anabranch_core::{BoxError, Digest, Event, EventKind, Group, GroupId, ResumeState, Seq};
 
 use crate::checkpoint::Checkpoints;
 use crate::codec::Heads;
@@ -126,7 +126,7 @@ impl ReadLog {
     ///
     /// # Errors
     /// Where the log is damaged or contradicts itself.
-    pub fn past(&self) -> Result<Past, OpenError> {
+    pub fn past(&self) -> Result<ResumeState, OpenError> {
         let (mut past, _) = recover::fold(&self.database)?;
         past.lost = self.lost;
         let checkpoints = Checkpoints::new(layout::checkpoints(&self.run), 1).list()?;

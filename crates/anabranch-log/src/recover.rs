@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anabranch_core::{Event, EventKind, Past, Seq};
+use anabranch_core::{Event, EventKind, ResumeState, Seq};
 use anabranch_replay::Resume;
 
 use crate::checkpoint::Checkpoints;
@@ -13,7 +13,7 @@ use crate::{OpenError, ReadError, layout};
 
 /// What is there.
 pub(crate) struct Recovered {
-    pub(crate) past: Past,
+    pub(crate) past: ResumeState,
     pub(crate) heads: Heads,
     /// Payloads of groups settled before this event may have been dropped.
     pub(crate) dropped: Seq,
@@ -79,7 +79,7 @@ pub(crate) fn lost(run: &Path, head: Option<Head>, found: u64) -> Result<u64, Op
 }
 
 /// Folds all events, and compares their counts with the heads that were committed with them.
-pub(crate) fn fold(database: &Database) -> Result<(Past, Heads), OpenError> {
+pub(crate) fn fold(database: &Database) -> Result<(ResumeState, Heads), OpenError> {
     let mut fold = Resume::new();
     let mut counted = Heads::default();
     for event in database.events(Seq(0)) {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_core::{Ack, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
+use anabranch_core::{AppendReceipt, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
 use futures::executor::block_on;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rocksdb::WriteBatch;
@@ -324,8 +324,8 @@ impl Store {
 }
 
 impl Journal for Store {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
-        let Some(first) = events.first().map(|event| event.seq) else { return Ack::ready(Ok(())) };
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
+        let Some(first) = events.first().map(|event| event.seq) else { return AppendReceipt::ready(Ok(())) };
         let io = |error: std::io::Error| JournalError::caused(error.to_string(), error);
         let record = failpoint::of("append", &events).map_err(io).and_then(|()| Encoded::new(&events, payloads));
         // A record that is missing leaves a hole that nothing may be built on, a checkpoint least of all.
@@ -335,9 +335,9 @@ impl Journal for Store {
         match queued {
             Ok(acknowledged) => {
                 let run = self.run.clone();
-                Ack::new(async move { acknowledged.await.unwrap_or_else(|_| Err(closed(&run))) })
+                AppendReceipt::new(async move { acknowledged.await.unwrap_or_else(|_| Err(closed(&run))) })
             }
-            Err(error) => Ack::ready(Err(error)),
+            Err(error) => AppendReceipt::ready(Err(error)),
         }
     }
 

@@ -6,8 +6,8 @@ use anabranch_core::{
     Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, SpanVersion, Version, VersionSpan,
 };
 use arrow::array::AsArray;
-use arrow::datatypes::{Float32Type, Float64Type, UInt32Type, UInt64Type};
 use arrow::array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow::datatypes::{Float32Type, Float64Type, UInt32Type, UInt64Type};
 
 use crate::SegmentError;
 use crate::payloads::status_of;

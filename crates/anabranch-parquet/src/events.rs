@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anabranch_core::{Cause, Enabler, Event, EventKind, InFlightMode, Moment, Reason, Then};
+use anabranch_core::{Cause, Enabler, Event, EventKind, Moment, Reason, Then, WeightSync};
 use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow::error::ArrowError;
 
@@ -51,7 +51,9 @@ pub(crate) fn events(rows: &[(&Event, Vec<u8>)]) -> Result<RecordBatch, ArrowErr
         _ => None,
     });
     columns.bool(|(event, _)| if let K::Restepped { equal, .. } = &event.kind { Some(*equal) } else { None });
-    columns.text(|(event, _)| if let K::Publishing { mode, .. } = &event.kind { Some(mode_name(*mode)) } else { None });
+    columns.text(
+        |(event, _)| if let K::Publishing { mode, .. } = &event.kind { Some(WeightSync::name(*mode)) } else { None },
+    );
     columns.u64(|(e, _)| if let K::Published { pause_began, .. } = &e.kind { Some(*pause_began) } else { None });
     columns.u64(|(event, _)| if let K::Published { paused, .. } = &event.kind { Some(*paused) } else { None });
     the_run(&mut columns);
@@ -139,15 +141,6 @@ fn version(kind: &EventKind) -> Option<u64> {
     }
 }
 
-fn mode_name(mode: InFlightMode) -> &'static str {
-    match mode {
-        InFlightMode::Retract => "retract",
-        InFlightMode::InPlace => "in_place",
-        InFlightMode::Drain => "drain",
-        InFlightMode::Abort => "abort",
-    }
-}
-
 fn enablers(enablers: &[&Enabler]) -> Vec<ArrayRef> {
     let cause = |enabler: &&Enabler| match enabler.cause {
         Cause::Opened => "opened",
@@ -200,7 +193,7 @@ pub(crate) fn publications(rows: &[Publication<'_>]) -> Result<RecordBatch, Arro
         _ => None,
     });
     columns.text(|(_, publishing)| match publishing.map(|event| &event.kind) {
-        Some(K::Publishing { mode, .. }) => Some(mode_name(*mode)),
+        Some(K::Publishing { mode, .. }) => Some(WeightSync::name(*mode)),
         _ => None,
     });
     columns.u64(|(_, publishing)| publishing.map(|event| event.seq.0));

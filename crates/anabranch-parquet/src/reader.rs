@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anabranch_core::{Event, Group, GroupId, Seq};
 use arrow::array::AsArray;
-use arrow::datatypes::UInt64Type;
 use arrow::array::{BooleanArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowPredicateFn, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowFilter,

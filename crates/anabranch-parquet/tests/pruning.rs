@@ -6,7 +6,7 @@ mod scripted;
 use std::fs::File;
 use std::sync::Arc;
 
-use anabranch_core::{Fields, MemoryJournal, Past, Run};
+use anabranch_core::{Fields, MemoryJournal, ResumeState, Run};
 use anabranch_parquet::{Segments, TABLES};
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -22,7 +22,8 @@ fn sealed() -> Vec<(&'static str, Vec<ParquetMetaData>)> {
     use anabranch_core::Journal as _;
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run = Run::new("scripted", journal.clone(), Past::default(), clock.timer(), Fields::new(), false);
+    let run =
+        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(120);

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anabranch_core::{
-    BoxError, Context, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, Past, Run, Sample,
-    SampleTimes, Seq, SpanVersion, Status, Value, Version, VersionSpan,
+    BoxError, Context, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, ResumeState, Run,
+    Sample, SampleTimes, Seq, SpanVersion, Status, Value, Version, VersionSpan,
 };
 use anabranch_parquet::{SealedPayloads, SegmentError, SegmentReader, Segments, TABLES};
 use scripted::{HandClock, Script};
@@ -23,7 +23,8 @@ struct Recorded {
 fn recorded() -> Recorded {
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run = Run::new("scripted", journal.clone(), Past::default(), clock.timer(), Fields::new(), false);
+    let run =
+        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(20);

@@ -7,11 +7,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Past, Reason, Run, Then};
+use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Reason, ResumeState, Run, Then};
 use anabranch_parquet::{Segments, TABLES};
 use arrow::array::AsArray;
-use arrow::datatypes::{Float32Type, Float64Type, TimestampMillisecondType, UInt32Type, UInt64Type};
 use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::{Float32Type, Float64Type, TimestampMillisecondType, UInt32Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use scripted::{HandClock, Script};
@@ -20,7 +20,7 @@ fn sealed(folder: &Path, turns: usize, cut: usize) -> (Arc<MemoryJournal>, Vec<E
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
     let settings = Fields::from([("seed".to_owned(), 7_u32.into())]);
-    let run = Run::new("scripted", journal.clone(), Past::default(), clock.timer(), settings, false);
+    let run = Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), settings, false);
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(turns);

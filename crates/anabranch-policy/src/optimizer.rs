@@ -1,4 +1,4 @@
-//! Settings of the optimizer and the course of its learning rate.
+//! Settings of the optimizer and the timeline of its learning rate.
 
 use crate::error::PolicyError;
 

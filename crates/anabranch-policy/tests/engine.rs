@@ -2,7 +2,7 @@
 
 mod rollout;
 
-use anabranch_core::{Engine, Finish, InFlightMode, Learner, Sampling, SpanVersion, Version};
+use anabranch_core::{Engine, Finish, Learner, Sampling, SpanVersion, Version, WeightSync};
 use futures::StreamExt;
 use futures::executor::block_on;
 
@@ -126,7 +126,7 @@ fn senseless_requests_end_with_an_error() {
 }
 
 /// Starts a request, waits for its first chunk, publishes other weights, and finishes it.
-fn interrupted(mode: InFlightMode) -> (Answer, Answer, u32) {
+fn interrupted(mode: WeightSync) -> (Answer, Answer, u32) {
     let policy = policy();
     let device = policy.device();
     let other = Policy::init(policy.config().as_ref().clone(), 77, &device).unwrap();
@@ -154,7 +154,7 @@ fn interrupted(mode: InFlightMode) -> (Answer, Answer, u32) {
 
 #[test]
 fn retraction_keeps_the_prefix_and_recomputes_the_rest() {
-    let (undisturbed, answer, kept) = interrupted(InFlightMode::Retract);
+    let (undisturbed, answer, kept) = interrupted(WeightSync::Retract);
     assert_eq!((answer.tokens.len(), &answer.finish), (50, &Some(Finish::Length)));
     assert!(kept >= 1, "a chunk had arrived");
     let prefix = kept as usize;
@@ -177,7 +177,7 @@ fn retraction_keeps_the_prefix_and_recomputes_the_rest() {
 
 #[test]
 fn in_place_marks_carried_spans() {
-    let (undisturbed, answer, kept) = interrupted(InFlightMode::InPlace);
+    let (undisturbed, answer, kept) = interrupted(WeightSync::InPlace);
     assert_eq!(answer.tokens.len(), 50);
     let prefix = kept as usize;
     assert_eq!(bits(&answer)[..prefix], bits(&undisturbed)[..prefix]);
@@ -188,11 +188,11 @@ fn in_place_marks_carried_spans() {
 
 #[test]
 fn drain_lets_requests_finish_and_abort_ends_them() {
-    let (undisturbed, answer, kept) = interrupted(InFlightMode::Drain);
+    let (undisturbed, answer, kept) = interrupted(WeightSync::Drain);
     assert_eq!(kept, 50);
     assert_eq!(answer.tokens, undisturbed.tokens);
 
-    let (undisturbed, answer, kept) = interrupted(InFlightMode::Abort);
+    let (undisturbed, answer, kept) = interrupted(WeightSync::Abort);
     assert_eq!(answer.tokens, undisturbed.tokens[..kept as usize]);
     if kept < 50 {
         assert!(matches!(answer.finish, Some(Finish::Abort { .. })));
@@ -216,7 +216,7 @@ fn interruptions_alone_change_no_token() {
     let engine = engine(&policy, options);
     let streams = submit(&engine);
     for version in 1..12 {
-        let mode = if version % 3 == 0 { InFlightMode::InPlace } else { InFlightMode::Retract };
+        let mode = if version % 3 == 0 { WeightSync::InPlace } else { WeightSync::Retract };
         let tokens = engine.stats().tokens;
         block_on(engine.pause(mode)).unwrap();
         block_on(engine.install(weights(&policy), Version(version))).unwrap();
@@ -241,7 +241,7 @@ fn interruptions_alone_change_no_token() {
 fn pausing_is_idempotent_and_holds_new_requests() {
     let policy = policy();
     let engine = engine(&policy, EngineOptions::default());
-    for mode in [InFlightMode::Retract, InFlightMode::Drain, InFlightMode::InPlace] {
+    for mode in [WeightSync::Retract, WeightSync::Drain, WeightSync::InPlace] {
         block_on(engine.pause(mode)).unwrap();
     }
     let stream = engine.generate(request(&[1, 2], 0, 0, &sampling(3)));
@@ -258,7 +258,7 @@ fn pausing_is_idempotent_and_holds_new_requests() {
 fn a_prompt_shared_by_samples_is_read_once() {
     let policy = policy();
     let engine = engine(&policy, EngineOptions::default());
-    block_on(engine.pause(InFlightMode::Retract)).unwrap();
+    block_on(engine.pause(WeightSync::Retract)).unwrap();
     let prompt = prompts().remove(2);
     let streams: Vec<_> = (0..8).map(|sample| engine.generate(request(&prompt, 0, sample, &sampling(1)))).collect();
     block_on(engine.resume()).unwrap();

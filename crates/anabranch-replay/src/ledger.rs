@@ -6,8 +6,8 @@ use anabranch_core::{Digest, Event, EventKind, GroupId, GroupSummary, OldestVers
 use serde::Serialize;
 
 use crate::Violation;
-use crate::ids::ById;
-use crate::settled::Settled;
+use crate::group_map::ById;
+use crate::settled_groups::Settled;
 
 /// Settled groups whose records are kept: what else is said of one of them is said soon, and then names the record that
 /// contradicts it. Of those settled before them only the names are kept.

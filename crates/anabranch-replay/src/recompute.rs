@@ -8,7 +8,7 @@ use anabranch_core::{
 use serde::Serialize;
 
 use crate::Limits;
-use crate::ids::ById;
+use crate::group_map::ById;
 
 /// Where a log records something else than its own records make it. Prints as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]

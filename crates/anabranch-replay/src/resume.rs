@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anabranch_core::{
-    Event, EventKind, FORMAT, GroupId, OpenLease, Past, QueuedGroup, RecordedBatch, Retry, Seq, Stamp, Then,
+    Event, EventKind, FORMAT, GroupId, OpenLease, QueuedGroup, RecordedBatch, ResumeState, Retry, Seq, Stamp, Then,
     TrainingStep,
 };
 
@@ -66,12 +66,12 @@ struct Unsettled {
     admitted: Option<Seq>,
 }
 
-/// The fold over a run's events: [`apply`](Self::apply) each in order, then ask for the [`Past`].
+/// The fold over a run's events: [`apply`](Self::apply) each in order, then ask for the [`ResumeState`].
 ///
 /// Memory grows with the unsettled leases and with the batches, not with the events.
 #[derive(Default)]
 pub struct Resume {
-    past: Past,
+    past: ResumeState,
     unsettled: HashMap<GroupId, Unsettled>,
 }
 
@@ -80,7 +80,7 @@ pub struct Resume {
 ///
 /// # Errors
 /// The first event that cannot stand where it stands.
-pub fn resume(events: impl IntoIterator<Item = Event>) -> Result<Past, ResumeError> {
+pub fn resume(events: impl IntoIterator<Item = Event>) -> Result<ResumeState, ResumeError> {
     let mut fold = Resume::new();
     for event in events {
         fold.apply(&event)?;
@@ -128,7 +128,7 @@ impl Resume {
     }
 
     /// The past that the events make.
-    pub fn into_past(self) -> Past {
+    pub fn into_past(self) -> ResumeState {
         let mut past = self.past;
         let mut open = Vec::new();
         let mut queued = Vec::new();

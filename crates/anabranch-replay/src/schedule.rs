@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use anabranch_core::{Cause, Enabler, Event, EventKind, GroupId, Moment, Seq, Value};
 use serde::Serialize;
 
-use crate::ids::ById;
+use crate::group_map::ById;
 
 /// Where a recorded time is not what the record of its causes makes it. Prints as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]

@@ -6,11 +6,11 @@ use anabranch_core::Event;
 use serde::Serialize;
 
 use crate::Violation;
+use crate::buffer_order::Departures;
 use crate::configuration::Limits;
-use crate::departures::Departures;
+use crate::event_sequence::{Retries, Sequence};
 use crate::installed::Installed;
 use crate::ledger::{Balance, Ledger};
-use crate::order::{Retries, Sequence};
 use crate::training::Training;
 
 /// What verification found.

@@ -6,14 +6,14 @@ mod scripted;
 
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, MemoryJournal, Order, Past, Run, TakenGroup};
+use anabranch_core::{Event, EventKind, MemoryJournal, Order, ResumeState, Run, TakenGroup};
 use anabranch_replay::{Violation, resume, verify};
 use scripted::{HandClock, Script};
 use sound::{position, positions, taken, violations};
 
-fn open(journal: &Arc<MemoryJournal>, past: Past, order: Order) -> Script {
+fn open(journal: &Arc<MemoryJournal>, past: ResumeState, order: Order) -> Script {
     let clock = HandClock::default();
-    let run = Run::new("scripted", journal.clone(), past, clock.timer(), [].into(), true);
+    let run = Run::new("scripted", journal.clone(), past, clock.session_clock(), [].into(), true);
     Script::ordered(run, clock, order)
 }
 
@@ -24,7 +24,7 @@ fn log(order: Order) -> Vec<Event> {
 
 fn sessions(first: Order, second: Order) -> Vec<Event> {
     let journal = Arc::new(MemoryJournal::new());
-    let mut script = open(&journal, Past::default(), first);
+    let mut script = open(&journal, ResumeState::default(), first);
     script.publish();
     script.play(40);
     script.fill();

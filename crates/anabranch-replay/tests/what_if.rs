@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use anabranch_core::{Event, EventKind, InFlightMode};
+use anabranch_core::{Event, EventKind, WeightSync};
 use anabranch_replay::{Fate, Order, Settings};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -93,7 +93,7 @@ proptest! {
     /// Samples that a publication aborts end in an order that no log tells; without retries nothing depends on it.
     #[test]
     fn an_aborting_publication_strikes_what_it_struck((script, settings) in (script(APART), any_settings())) {
-        let settings = Settings { mode: Some(InFlightMode::Abort), max_attempts: None, ..settings };
+        let settings = Settings { mode: Some(WeightSync::Abort), max_attempts: None, ..settings };
         let events = script.events(&settings);
         if steps(&events).is_empty() {
             return Ok(());

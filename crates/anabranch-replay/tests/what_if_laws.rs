@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_core::{Event, EventKind, GroupId, InFlightMode};
+use anabranch_core::{Event, EventKind, GroupId, WeightSync};
 use anabranch_replay::{Outcome, Settings};
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ proptest! {
         abort in any::<bool>(),
         kills in proptest::collection::vec(1..500_u64, 0..3),
     ) {
-        let settings = if abort { Settings { mode: Some(InFlightMode::Abort), ..settings } } else { settings };
+        let settings = if abort { Settings { mode: Some(WeightSync::Abort), ..settings } } else { settings };
         let events = script.sessions(&settings, &kills, &[]);
         if steps(&events).iter().all(|step| step.1 == 0) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Runs that were killed and resumed: each restart is a barrier, over which everything open is carried.
 
-use anabranch_core::{Event, EventKind, InFlightMode, Seq};
+use anabranch_core::{Event, EventKind, Seq, WeightSync};
 use anabranch_replay::{Recorder, Settings, self_check, what_if};
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn told_as_it_was(
     script: &Script,
     settings: &Settings,
     kills: &[u64],
-    modes: &[InFlightMode],
+    modes: &[WeightSync],
 ) -> Result<(), TestCaseError> {
     let events = script.sessions(&Settings { slot_per_sample: false, ..settings.clone() }, kills, modes);
     prop_assert_eq!(self_check(&events), Ok(()));
@@ -68,7 +68,7 @@ fn what_is_lost_twice_goes_out_again_in_the_order_of_its_first_leases() {
         capacity: Some(5),
         max_staleness: Some(2),
         batch: 1,
-        mode: Some(InFlightMode::Drain),
+        mode: Some(WeightSync::Drain),
         max_attempts: Some(3),
         ..pipeline::settings()
     };
@@ -108,7 +108,7 @@ fn killed_once() -> (Script, Settings) {
 fn each_session_may_publish_under_a_mode_of_its_own() {
     let (script, settings) = killed_once();
     let kills = [1_500_000];
-    let modes = [InFlightMode::Retract, InFlightMode::Drain];
+    let modes = [WeightSync::Retract, WeightSync::Drain];
     told_as_it_was(&script, &settings, &kills, &modes).unwrap();
     let recording = record(&script.sessions(&settings, &kills, &modes));
     assert_eq!(recording.settings().mode, None);

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use anabranch_core::{
-    Ack, Batch, Cause, Clock, Demand, Draft, Error, EventKind, Fields, Group, Run, Stage, Stamp, TakenGroup, Value,
-    Version,
+    AppendReceipt, Batch, Cause, Demand, Draft, Error, EventKind, Fields, Group, Run, Stage, Stamp, TakenGroup, Value,
+    Version, VersionClock,
 };
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
@@ -28,7 +28,7 @@ pin_project! {
         // The version that all of `held` was judged against.
         judged: Option<Version>,
         // Taken, its record not yet durable.
-        taken: Option<(Ack, Batch)>,
+        taken: Option<(AppendReceipt, Batch)>,
     }
 }
 
@@ -80,7 +80,7 @@ fn accept(
 }
 
 /// Excludes what is over the limit now.
-fn judge(clock: &Clock, held: &mut Vec<Group>) {
+fn judge(clock: &VersionClock, held: &mut Vec<Group>) {
     for group in std::mem::take(held) {
         match group.check_exit(clock) {
             Ok(_) => held.push(group),
@@ -94,7 +94,7 @@ fn judge(clock: &Clock, held: &mut Vec<Group>) {
 
 /// Takes `held` for training if at least `least` of it may be: judged and recorded in one critical section against
 /// publications.
-fn take(run: &Run, held: &mut Vec<Group>, least: usize) -> Option<(Ack, Batch)> {
+fn take(run: &Run, held: &mut Vec<Group>, least: usize) -> Option<(AppendReceipt, Batch)> {
     let mut clock = run.clock();
     judge(&clock, held);
     if held.len() < least {
@@ -117,10 +117,10 @@ fn take(run: &Run, held: &mut Vec<Group>, least: usize) -> Option<(Ack, Batch)> 
         }
     }
     let batch = Batch { step, taken: recorded.last_seq(), version, gap_mean, gap_max, groups, digest };
-    Some((recorded.ack, batch))
+    Some((recorded.durable, batch))
 }
 
-fn taken_group(clock: &Clock, group: &Group) -> TakenGroup {
+fn taken_group(clock: &VersionClock, group: &Group) -> TakenGroup {
     let oldest = group.oldest();
     TakenGroup {
         id: group.id.clone(),
@@ -130,7 +130,7 @@ fn taken_group(clock: &Clock, group: &Group) -> TakenGroup {
     }
 }
 
-fn enablers(clock: &Clock, groups: &[Group]) -> Vec<(Cause, Stamp)> {
+fn enablers(clock: &VersionClock, groups: &[Group]) -> Vec<(Cause, Stamp)> {
     let entered = |group: &Group| match (group.context.admitted, group.context.completed) {
         (Some(admitted), _) => Some((Cause::Admitted, admitted)),
         (None, completed) => completed.map(|stamp| (Cause::Completed, stamp)),

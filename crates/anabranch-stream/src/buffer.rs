@@ -96,14 +96,14 @@ impl<S> Buffer<S> {
     /// logarithm of the capacity; with `Fifo` it does not grow.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{Capacity, InFlight, Order, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let rows = (0..9).map(|row| (vec![row], Fields::new())).collect();
     /// let groups = run
     ///     .prompts(Dataset::new("d", rows).expect("nine rows"))

@@ -43,15 +43,15 @@ pub trait RolloutExt: Stream {
     /// Where `samples` is 0.
     ///
     /// ```
-    /// use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run, Sampling};
-    /// use anabranch_engine::Sim;
+    /// use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run, Sampling};
+    /// use anabranch_sim::Sim;
     /// use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
     /// use futures::TryStreamExt;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// let (run, engine) = (Run::in_memory(), Sim::fixed(9, std::time::Duration::ZERO));
-    /// publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// let dataset = Dataset::new("d", vec![(vec![1, 2], Fields::new())]).expect("one row");
     /// let groups: Vec<_> = run
     ///     .prompts(dataset)
@@ -96,8 +96,8 @@ pub trait RolloutExt: Stream {
     /// Where `samples` is 0.
     ///
     /// ```
-    /// use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// use anabranch_engine::{Reply, Sim};
+    /// use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// use anabranch_sim::{Reply, Sim};
     /// use anabranch_stream::{InFlight, RolloutExt, Samples, Stopped, publish};
     /// use futures::TryStreamExt;
     ///
@@ -105,7 +105,7 @@ pub trait RolloutExt: Stream {
     /// # async fn main() -> Result<(), Error> {
     /// let run = Run::in_memory();
     /// let engine = Sim::scripted(|call| Reply::saying(vec![call.request.tokens.len() as u32], std::time::Duration::ZERO));
-    /// publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// let dataset = Dataset::new("d", vec![(vec![1, 2], Fields::new())]).expect("one row");
     /// let groups: Vec<_> = run
     ///     .prompts(dataset)
@@ -148,7 +148,7 @@ pub trait RolloutExt: Stream {
     /// Keeps generation from running further ahead than `max_staleness` publications, as the alternative to throwing
     /// stale groups away: a lease goes out while consumed + taken + buffered + waiting + running groups are fewer than
     /// `(s + (η + 1)·k)·B`, with s the training step of the installed weights, η = `max_staleness`, k the update interval
-    /// ([`publish_every`](Pace::publish_every), 1 by default) and B = `batch`, the groups of a batch. With k = 1 this is
+    /// ([`update_interval`](Pace::update_interval), 1 by default) and B = `batch`, the groups of a batch. With k = 1 this is
     /// the bound of AReaL (Fu et al. 2025). Stands between the source and `generate`.
     ///
     /// All counts come from the log, so that a resumed run goes on under the same bound. It is on the aggregate lead: a
@@ -169,7 +169,7 @@ pub trait RolloutExt: Stream {
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Error, Fields, Run};
-    /// # use anabranch_engine::{HashChain, Sim};
+    /// # use anabranch_sim::{HashChain, Sim};
     /// # use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
@@ -216,15 +216,15 @@ pub trait RolloutExt: Stream {
     /// group malformed, which the next check finds.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run, Value};
-    /// # use anabranch_engine::{Reply, Sim};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run, Value};
+    /// # use anabranch_sim::{Reply, Sim};
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let run = Run::in_memory();
     /// # let engine = Sim::scripted(|_| Reply::saying(vec![42], std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// let answer = Fields::from([("answer".to_owned(), Value::from(42_u32))]);
     /// let dataset = Dataset::new("d", vec![(vec![1], answer)]).expect("one row");
     /// let groups: Vec<_> = run
@@ -269,14 +269,14 @@ pub trait RolloutExt: Stream {
     /// With a timeout, outside a tokio runtime.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("one row");
     /// let groups: Vec<_> = run
     ///     .prompts(dataset)
@@ -320,14 +320,14 @@ pub trait RolloutExt: Stream {
     /// Where `name` is empty.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("one row");
     /// let groups: Vec<_> = run
     ///     .prompts(dataset)
@@ -366,14 +366,14 @@ pub trait RolloutExt: Stream {
     /// Where `name` is empty.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples, filters, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("one row");
     /// let groups: Vec<_> = run
     ///     .prompts(dataset)
@@ -410,14 +410,14 @@ pub trait RolloutExt: Stream {
     /// [`Error::Malformed`] and [`Error::FutureVersion`] as in [`admit`](Self::admit).
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("one row");
     /// let groups: Vec<_> = run
     ///     .prompts(dataset)
@@ -459,14 +459,14 @@ pub trait RolloutExt: Stream {
     /// With a panic of its task, and where it is first polled outside a tokio runtime.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let rows = (0..9).map(|row| (vec![row], Fields::new())).collect();
     /// let mut groups = run
     ///     .prompts(Dataset::new("d", rows).expect("nine rows"))
@@ -501,14 +501,14 @@ pub trait RolloutExt: Stream {
     /// Those from upstream.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{InFlight, MaxStaleness, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let rows = (0..3).map(|row| (vec![row], Fields::new())).collect();
     /// let mut groups = run
     ///     .prompts(Dataset::new("d", rows).expect("three rows"))
@@ -543,14 +543,14 @@ pub trait RolloutExt: Stream {
     /// Where `groups` is 0.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, InFlightMode, Run};
-    /// # use anabranch_engine::Sim;
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_sim::Sim;
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let (run, engine) = (Run::in_memory(), Sim::fixed(3, std::time::Duration::ZERO));
-    /// # publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await?;
+    /// # publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await?;
     /// # let rows = (0..5).map(|row| (vec![row], Fields::new())).collect();
     /// let batches: Vec<_> = run
     ///     .prompts(Dataset::new("d", rows).expect("five rows"))
@@ -593,7 +593,7 @@ pub trait RolloutExt: Stream {
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Error, Fields, Run};
-    /// # use anabranch_engine::{HashChain, Sim};
+    /// # use anabranch_sim::{HashChain, Sim};
     /// # use anabranch_stream::{InFlight, RolloutExt, Samples};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use anabranch_core::{Cause, Clock, Error, Fields, Group, Stamp, Value};
+use anabranch_core::{Cause, Error, Fields, Group, Stamp, Value, VersionClock};
 use futures::Stream;
 use pin_project_lite::pin_project;
 
@@ -36,7 +36,7 @@ impl<S> Fresh<S> {
 }
 
 /// What let an exit verdict fall: the learner asked, and the version it was judged against was installed.
-pub(crate) fn exit_enablers(clock: &Clock, group: &Group) -> Vec<(Cause, Stamp)> {
+pub(crate) fn exit_enablers(clock: &VersionClock, group: &Group) -> Vec<(Cause, Stamp)> {
     let completed = group.context.completed.filter(|_| group.context.admitted.is_none());
     let stamps = [
         (Cause::LearnerFree, clock.learner_free()),

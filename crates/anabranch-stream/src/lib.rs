@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use anabranch_core::{Dataset, Error, Fields, Run, Unused};
-//! use anabranch_engine::{HashChain, Sim};
+//! use anabranch_sim::{HashChain, Sim};
 //! use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
 //! use futures::TryStreamExt;
 //!
@@ -81,5 +81,5 @@ pub use response::{OwnedResponse, Response};
 pub use score::Score;
 pub use score_async::ScoreAsync;
 pub use step::Step;
-pub use timer::tokio_timer;
+pub use timer::tokio_clock;
 pub use train::Train;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use anabranch_core::{Ack, Error, Group, Run, Stage};
+use anabranch_core::{AppendReceipt, Error, Group, Run, Stage};
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
@@ -23,7 +23,7 @@ pin_project! {
         input: Upstream<S>,
         run: Run,
         // Appended, not yet durable; acknowledged in this order.
-        waiting: VecDeque<(Group, Ack)>,
+        waiting: VecDeque<(Group, AppendReceipt)>,
     }
 }
 
@@ -34,14 +34,14 @@ impl<S> Log<S> {
 }
 
 /// The group with its `Completed` record; nothing if it was excluded.
-fn completed(mut group: Group, run: &Run) -> Result<Option<(Group, Ack)>, Error> {
+fn completed(mut group: Group, run: &Run) -> Result<Option<(Group, AppendReceipt)>, Error> {
     if !run_of(&mut group)?.is_same(run) {
         let message = format!("group {} was leased by another run: give .log the run of .prompts", group.id);
         return Err(Error::Argument { argument: "run", message });
     }
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
     group.context.logged = true;
-    let ack = group.complete().map_or_else(|| Ack::ready(Ok(())), |recorded| recorded.ack);
+    let ack = group.complete().map_or_else(|| AppendReceipt::ready(Ok(())), |recorded| recorded.durable);
     Ok(Some((at(group, Stage::Working), ack)))
 }
 

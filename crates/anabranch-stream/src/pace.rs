@@ -40,13 +40,13 @@ impl<S> Pace<S> {
         }
     }
 
-    /// After how many training steps weights are published, where not after each: as `publish_every` says. With an
-    /// interval above 1 a bound without it would starve the next publication for ever.
+    /// After how many training steps weights are published: give the number that `publish_every` has. The default is 1.
+    /// If weights are published less often than this says, generation waits for ever for the next publication.
     ///
     /// # Panics
     /// Where `steps` is 0.
-    pub fn publish_every(mut self, steps: u64) -> Self {
-        assert!(steps > 0, "publish_every: must be at least 1 step");
+    pub fn update_interval(mut self, steps: u64) -> Self {
+        assert!(steps > 0, "update_interval: must be at least 1 step");
         self.interval = steps;
         self
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Cause, Digest, Draft, Engine, Error, EventKind, InFlightMode, Run, Stamp, TrainingStep, Version};
+use anabranch_core::{Cause, Digest, Draft, Engine, Error, EventKind, Run, Stamp, TrainingStep, Version, WeightSync};
 
 /// A publication that is over.
 #[derive(Copy, Clone, Debug)]
@@ -25,13 +25,13 @@ pub struct Publication {
 /// Where the log or the engine fails. The version number is used up then.
 ///
 /// ```
-/// use anabranch_core::{Digest, InFlightMode, Run, Version};
-/// use anabranch_engine::Sim;
+/// use anabranch_core::{Digest, WeightSync, Run, Version};
+/// use anabranch_sim::Sim;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), anabranch_core::Error> {
 /// let (run, engine) = (Run::in_memory(), Sim::fixed(4, std::time::Duration::ZERO));
-/// let publication = anabranch_stream::publish(&run, &engine, 7, Digest::of(b"7"), InFlightMode::Retract).await?;
+/// let publication = anabranch_stream::publish(&run, &engine, 7, Digest::of(b"7"), WeightSync::Retract).await?;
 /// assert_eq!(publication.version, Version(0));
 /// assert_eq!(run.clock().version(), Some(Version(0)));
 /// # Ok(())
@@ -42,7 +42,7 @@ pub async fn publish<E: Engine + ?Sized>(
     engine: &E,
     weights: E::Weights,
     digest: Digest,
-    mode: InFlightMode,
+    mode: WeightSync,
 ) -> Result<Publication, Error> {
     publish_after(run, engine, weights, digest, mode, Vec::new()).await
 }
@@ -53,12 +53,12 @@ pub(crate) async fn publish_after<E: Engine + ?Sized>(
     engine: &E,
     weights: E::Weights,
     digest: Digest,
-    mode: InFlightMode,
+    mode: WeightSync,
     enablers: Vec<(Cause, Stamp)>,
 ) -> Result<Publication, Error> {
     let _turn = run.publication_turn().await;
     let (version, begun) = run.begin_publication(digest, mode, enablers);
-    begun.ack.clone().await?;
+    begun.durable.clone().await?;
     let pause_began = run.now();
     engine.pause(mode).await?;
     let (paused, standstill) = (run.now(), run.stand_still());
@@ -76,14 +76,14 @@ pub(crate) async fn reinstall<E: Engine + ?Sized>(
     engine: &E,
     weights: E::Weights,
     (version, step, digest): (Version, TrainingStep, Digest),
-    mode: InFlightMode,
+    mode: WeightSync,
 ) -> Result<Publication, Error> {
     let _turn = run.publication_turn().await;
     let pause_began = run.now();
     engine.pause(mode).await?;
     engine.install(weights, version).await?;
     let reinstalled = run.reinstall(version, step, digest);
-    reinstalled.ack.clone().await?;
+    reinstalled.durable.clone().await?;
     let resumed = resume(run, engine, version, reinstalled.stamp(0)).await?;
     Ok(Publication { version, paused: Duration::from_nanos(resumed.at - pause_began), resumed })
 }

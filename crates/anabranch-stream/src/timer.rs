@@ -1,6 +1,6 @@
 //! The clock of runs on tokio.
 
-use anabranch_core::Timer;
+use anabranch_core::SessionClock;
 use tokio::time::Instant;
 
 /// A timer on tokio's clock, starting now: in a test with paused time it stands still with it.
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
-/// let timer = anabranch_stream::tokio_timer();
+/// let timer = anabranch_stream::tokio_clock();
 /// tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
 /// assert_eq!(timer.now(), 3_600_000_000_000);
 /// # }
 /// ```
-pub fn tokio_timer() -> Timer {
+pub fn tokio_clock() -> SessionClock {
     let start = Instant::now();
-    Timer::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    SessionClock::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }

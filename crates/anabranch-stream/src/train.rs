@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use anabranch_core::{Ack, Batch, Engine, Error, InFlightMode, Learner, Restored, Run};
+use anabranch_core::{AppendReceipt, Batch, Engine, Error, Learner, Restored, Run, WeightSync};
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
 
@@ -34,7 +34,7 @@ enum Phase<L: Learner> {
     /// The learner waits for a batch, since then.
     Waiting(Box<Trainer<L>>, u64),
     /// `RunClosed` is on its way to the disk.
-    Closing(Ack),
+    Closing(AppendReceipt),
     Ended,
 }
 
@@ -71,8 +71,8 @@ impl<S, L: Learner> Train<S, L> {
         self.planned(|plan| plan.publishing = Some(Publishing { every: steps, engine }))
     }
 
-    /// What becomes of the samples in flight when weights are published. The default is [`InFlightMode::Retract`].
-    pub fn in_flight(self, mode: InFlightMode) -> Self {
+    /// What becomes of the samples in flight when weights are published. The default is [`WeightSync::Retract`].
+    pub fn weight_sync(self, mode: WeightSync) -> Self {
         self.planned(|plan| plan.mode = mode)
     }
 
@@ -125,7 +125,7 @@ where
                 Poll::Ready(Some(Ok(batch))) => self.phase = Phase::Working(trainer.train(batch, since).boxed()),
                 Poll::Ready(Some(Err(error))) => return ControlFlow::Break(Poll::Ready(Some(Err(error)))),
                 // The input has been dropped: nothing of the run follows.
-                Poll::Ready(None) => self.phase = Phase::Closing(self.run.finish().ack),
+                Poll::Ready(None) => self.phase = Phase::Closing(self.run.finish().durable),
             },
             Phase::Closing(mut ack) => match ack.poll_unpin(cx) {
                 Poll::Pending => {

@@ -1,7 +1,7 @@
 //! Which auto traits the streams have: pipelines move between threads, and the final stream needs no pinning.
 
 use anabranch_core::{Batch, Error, Group, Lease};
-use anabranch_engine::{HashChain, Sim};
+use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{
     Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Pace, Publication,
     Response, Samples, Score, ScoreAsync, Session, Step, Train,
@@ -82,7 +82,7 @@ mod zero_is_refused {
         assert!(said(|| drop(generate().timeout(std::time::Duration::ZERO))).starts_with("timeout:"));
         assert!(said(|| drop(generate().watchdog(std::time::Duration::ZERO))).starts_with("watchdog:"));
         assert!(said(|| drop(leases().pace(MaxStaleness(1), 0))).starts_with("batch:"));
-        assert!(said(|| drop(leases().pace(MaxStaleness(1), 1).publish_every(0))).starts_with("publish_every:"));
+        assert!(said(|| drop(leases().pace(MaxStaleness(1), 1).update_interval(0))).starts_with("update_interval:"));
         assert!(said(move || drop(groups().batch(0))).starts_with("batch:"));
         assert!(said(move || drop(groups().admit("", |_| true))).starts_with("name:"));
         assert!(said(move || drop(groups().reject("", |_| true))).starts_with("name:"));

@@ -1,12 +1,12 @@
 //! Evaluation on shared engines: one version, nothing else on the engines, and everything goes on afterwards.
 
-use anabranch_core::{Digest, Event, EventKind, Group, InFlightMode, Run, Sampling, Unused};
-use anabranch_engine::{HashChain, Sim};
+use anabranch_core::{Digest, Event, EventKind, Group, Run, Sampling, Unused, WeightSync};
+use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::time::{sleep, timeout};
 
-use common::{Laws, Recorded, dataset, ms};
+use common::{Laws, RecordReceipt, dataset, ms};
 
 mod common;
 
@@ -44,9 +44,9 @@ fn check_holds(events: &[Event]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn evaluations_at_any_time_run_on_one_version_and_stop_nothing() {
-    for mode in [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort] {
+    for mode in [WeightSync::Retract, WeightSync::InPlace, WeightSync::Drain, WeightSync::Abort] {
         for capacity in [1, 6] {
-            let recorded = Recorded::new();
+            let recorded = RecordReceipt::new();
             let engine = Sim::random(5, 1..=6, 1..=20).install_time(ms(7));
             let run = &recorded.run;
             let learner = run.restore(HashChain::new(0)).unwrap();
@@ -60,7 +60,7 @@ async fn evaluations_at_any_time_run_on_one_version_and_stop_nothing() {
                 .batch(2)
                 .train(learner)
                 .publish_every(1, &engine)
-                .in_flight(mode);
+                .weight_sync(mode);
             let evaluating = async {
                 // Not before v0 is installed: an evaluation keeps publications away.
                 sleep(ms(7)).await;
@@ -98,8 +98,8 @@ fn finished(mut events: Vec<Event>) -> Vec<Event> {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_buffer_holds_no_evaluation_up() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));
-    publish(&recorded.run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(3, ms(10)));
+    publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = recorded.run.prompts(dataset(50)).generate(&engine, InFlight::groups(4), Samples(2));
     let mut groups = groups.log(&recorded.run).buffer(Capacity::groups(1));
     assert!(groups.next().now_or_never().is_none());
@@ -112,9 +112,9 @@ async fn a_full_buffer_holds_no_evaluation_up() {
 
 #[tokio::test(start_paused = true)]
 async fn submissions_reopen_whatever_happens_to_an_evaluation() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(3, ms(10)));
     let run = recorded.run.clone();
-    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let evaluating = {
         let run = run.clone();
         tokio::spawn(async move {
@@ -137,9 +137,9 @@ async fn submissions_reopen_whatever_happens_to_an_evaluation() {
 #[tokio::test(start_paused = true)]
 async fn turns_and_retries_wait_for_the_end_of_an_evaluation() {
     let engine = Sim::fixed(2, ms(10));
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     let run = recorded.run.clone();
-    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups =
         run.prompts(dataset(1)).generate_with(&engine, InFlight::groups(1), Samples(1), |_, mut session| async move {
             session.generate().await?;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Ack, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, InFlightMode, Journal, JournalError,
-    MemoryJournal, Past, Run,
+    AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError,
+    MemoryJournal, ResumeState, Run, WeightSync,
 };
-use anabranch_engine::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_timer};
+use anabranch_sim::{HashChain, Sim};
+use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_clock};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ impl Slow {
     fn open(delay: Duration, fails_at: Option<&'static str>) -> (Run, Arc<Self>) {
         let journal =
             Arc::new(Self { memory: MemoryJournal::new(), delay, fails_at, poisoned: parking_lot::Mutex::new(false) });
-        (Run::new("test", journal.clone(), Past::default(), tokio_timer(), [].into(), false), journal)
+        (Run::new("test", journal.clone(), ResumeState::default(), tokio_clock(), [].into(), false), journal)
     }
 
     /// When each event of a kind was recorded, in milliseconds.
@@ -40,16 +40,16 @@ impl Slow {
 }
 
 impl Journal for Slow {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
         let mut poisoned = self.poisoned.lock();
         *poisoned |= events.iter().any(|event| Some(event.kind.name()) == self.fails_at);
         if *poisoned {
-            return Ack::ready(Err(JournalError::new("no space left on the device")));
+            return AppendReceipt::ready(Err(JournalError::new("no space left on the device")));
         }
         let appended = self.memory.append(events, payloads);
         // The disk works whether or not anybody waits for it.
         let done = tokio::time::Instant::now() + self.delay;
-        Ack::new(async move {
+        AppendReceipt::new(async move {
             tokio::time::sleep_until(done).await;
             appended.await
         })
@@ -72,7 +72,7 @@ impl Journal for Slow {
 async fn a_slow_journal_holds_groups_back_but_not_generation() {
     let (run, journal) = Slow::open(ms(1000), None);
     let engine = Sim::fixed(1, ms(10));
-    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let began = run.now();
     let groups = run.prompts(dataset(4)).generate(&engine, InFlight::groups(9), Samples(1)).log(&run);
     let mut passed = Vec::new();
@@ -89,7 +89,7 @@ async fn a_slow_journal_holds_groups_back_but_not_generation() {
 async fn admission_waits_for_no_disk_but_a_batch_does() {
     let (run, journal) = Slow::open(ms(1000), None);
     let engine = Sim::fixed(1, ms(10));
-    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let began = run.now() / 1_000_000;
     let groups = run.prompts(dataset(4)).generate(&engine, InFlight::groups(9), Samples(1));
     let mut batches = groups.buffer(Capacity::groups(9)).batch(2);
@@ -103,7 +103,7 @@ async fn admission_waits_for_no_disk_but_a_batch_does() {
 async fn nothing_is_published_before_its_record_is_durable() {
     let (run, _) = Slow::open(ms(1000), None);
     let engine = Sim::fixed(1, ms(10));
-    let publication = publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract);
+    let publication = publish(&run, &engine, 0, Digest::default(), WeightSync::Retract);
     let watcher = async {
         sleep(ms(999)).await;
         engine.stats().installs.len()

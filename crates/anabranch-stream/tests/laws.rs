@@ -1,13 +1,13 @@
 //! Random pipelines on random scripts: whatever the settings, the laws hold and the pipeline ends.
 
-use anabranch_core::{Error, Event, EventKind, InFlightMode, Unused};
-use anabranch_engine::{End, HashChain, Reply, Sim};
+use anabranch_core::{Error, Event, EventKind, Unused, WeightSync};
+use anabranch_sim::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Step};
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
-use common::{Laws, Recorded, dataset, ms};
+use common::{Laws, RecordReceipt, dataset, ms};
 
 mod common;
 
@@ -22,7 +22,7 @@ struct Setting {
     batch: usize,
     limit: Option<u64>,
     publish_every: u64,
-    mode: InFlightMode,
+    mode: WeightSync,
     unused: Unused,
     training: u64,
     /// One request in so many is aborted.
@@ -42,10 +42,10 @@ struct Setting {
 
 fn settings() -> impl Strategy<Value = Setting> {
     let mode = prop_oneof![
-        Just(InFlightMode::Retract),
-        Just(InFlightMode::InPlace),
-        Just(InFlightMode::Drain),
-        Just(InFlightMode::Abort)
+        Just(WeightSync::Retract),
+        Just(WeightSync::InPlace),
+        Just(WeightSync::Drain),
+        Just(WeightSync::Abort)
     ];
     let unused = prop_oneof![Just(Unused::Drop), (1..4_u32).prop_map(|max_attempts| Unused::Retry { max_attempts })];
     let granularity = prop_oneof![Just(Granularity::Sample), Just(Granularity::Group)];
@@ -134,7 +134,7 @@ async fn collect(mut steps: impl Stream<Item = Result<Step, Error>> + Unpin, pat
 }
 
 async fn run(setting: &Setting) -> Vec<Event> {
-    let (recorded, engine) = (Recorded::new(), engine(setting));
+    let (recorded, engine) = (RecordReceipt::new(), engine(setting));
     let run = &recorded.run;
     let learner = run.restore(HashChain::new(0)).unwrap();
     let training = setting.training;
@@ -172,7 +172,7 @@ async fn run(setting: &Setting) -> Vec<Event> {
         })
         .train(learner)
         .publish_every(setting.publish_every, &engine)
-        .in_flight(setting.mode);
+        .weight_sync(setting.mode);
     let holding = async {
         let Some((closed, open)) = setting.holds else { return std::future::pending().await };
         loop {
@@ -236,7 +236,7 @@ fn check_enablers(setting: &Setting, events: &[Event]) {
             | EventKind::GenerationResumed { .. }
             | EventKind::Excluded { .. } => ms(0),
             EventKind::Stepped { .. } => ms(setting.training),
-            EventKind::Published { .. } if setting.mode != InFlightMode::Drain => ms(setting.seed % 9),
+            EventKind::Published { .. } if setting.mode != WeightSync::Drain => ms(setting.seed % 9),
             _ => continue,
         };
         assert!(!event.enablers.is_empty(), "nothing enabled {event:?}");

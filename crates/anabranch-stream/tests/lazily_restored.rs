@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anabranch_core::{
-    Ack, BoxError, Cursor, Digest, Error, Event, Fields, Group, GroupId, InFlightMode, Journal, JournalError,
-    MemoryJournal, Run,
+    AppendReceipt, BoxError, Cursor, Digest, Error, Event, Fields, Group, GroupId, Journal, JournalError,
+    MemoryJournal, Run, WeightSync,
 };
-use anabranch_engine::Sim;
-use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_timer};
+use anabranch_sim::Sim;
+use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_clock};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tokio::time::sleep;
@@ -29,7 +29,7 @@ struct Counting {
 }
 
 impl Journal for Counting {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
         self.memory.append(events, payloads)
     }
 
@@ -51,8 +51,9 @@ impl Journal for Counting {
 async fn left(groups: usize) -> (Run, Arc<Counting>, Sim) {
     let journal = Arc::new(Counting::default());
     let engine = Sim::fixed(3, ms(1));
-    let run = Run::new("test", journal.clone(), anabranch_core::Past::default(), tokio_timer(), Fields::new(), false);
-    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let run =
+        Run::new("test", journal.clone(), anabranch_core::ResumeState::default(), tokio_clock(), Fields::new(), false);
+    publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let made = run.prompts(dataset(LEFT as u32)).generate(&engine, InFlight::groups(50), Samples(1)).log(&run);
     let mut made = made.buffer(Capacity::groups(groups / 2));
     assert!(made.next().now_or_never().is_none());
@@ -68,8 +69,8 @@ async fn left(groups: usize) -> (Run, Arc<Counting>, Sim) {
     drop(made);
     let past = anabranch_replay::resume(journal.memory.events()).unwrap();
     assert!(past.queued.len() > groups / 2, "{} were completed", past.queued.len());
-    let run = Run::new("test", journal.clone(), past, tokio_timer(), Fields::new(), true);
-    publish(&run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let run = Run::new("test", journal.clone(), past, tokio_clock(), Fields::new(), true);
+    publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     assert_eq!(journal.read.load(Relaxed), 0, "opening reads none");
     (run, journal, engine)
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_core::{
-    Batch, Cause, Digest, Event, EventKind, Gauges, GroupId, Histogram, InFlightMode, Learner, LearnerError, Metrics,
-    Run, StepReport, Unused,
+    Batch, Cause, Digest, Event, EventKind, Gauges, GroupId, Histogram, Learner, LearnerError, Metrics, Run,
+    StepReport, Unused, WeightSync,
 };
-use anabranch_engine::{End, HashChain, Reply, Sim};
 use anabranch_replay::{Audit, Durations, Series, audit};
+use anabranch_sim::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use common::past::DirJournal;
 use common::recorder::Ear;
-use common::{Recorded, dataset, ms};
+use common::{RecordReceipt, dataset, ms};
 
 mod common;
 
@@ -31,7 +31,7 @@ struct Setting {
     batch: usize,
     limit: Option<u64>,
     publish_every: u64,
-    mode: InFlightMode,
+    mode: WeightSync,
     unused: Unused,
     training: u64,
     aborts: u64,
@@ -39,7 +39,7 @@ struct Setting {
 }
 
 fn settings() -> impl Strategy<Value = Setting> {
-    let mode = prop_oneof![Just(InFlightMode::Retract), Just(InFlightMode::Drain), Just(InFlightMode::Abort)];
+    let mode = prop_oneof![Just(WeightSync::Retract), Just(WeightSync::Drain), Just(WeightSync::Abort)];
     let unused = prop_oneof![Just(Unused::Drop), (1..4_u32).prop_map(|max_attempts| Unused::Retry { max_attempts })];
     (
         (1..40_u32, 1..6_usize, 1..4_u32),
@@ -139,7 +139,7 @@ async fn train(run: &Run, setting: &Setting, steps: usize, mut look: impl FnMut(
         .train(learner)
         .checkpoint_every(2)
         .publish_every(setting.publish_every, &engine)
-        .in_flight(setting.mode);
+        .weight_sync(setting.mode);
     let mut trained = trained.take(steps);
     while trained.try_next().await.unwrap().is_some() {
         look();
@@ -256,7 +256,7 @@ proptest! {
     fn a_snapshot_says_what_the_log_and_a_recorder_say(setting in settings()) {
         let ear = Ear::default();
         metrics::with_local_recorder(&ear, || virtually(async {
-            let recorded = Recorded::new();
+            let recorded = RecordReceipt::new();
             let run = &recorded.run;
             train(run, &setting, usize::MAX, || {
                 let metrics = run.metrics();
@@ -308,9 +308,9 @@ proptest! {
 /// group for another 20 ms.
 #[tokio::test(start_paused = true)]
 async fn the_places_of_groups_between_two_operators() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
     let run = &recorded.run;
-    publish(run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = run.prompts(dataset(6)).generate(&engine, InFlight::groups(2), Samples(1));
     let groups = groups.buffer(Capacity::groups(2)).then(|group| async {
         sleep(ms(20)).await;
@@ -348,9 +348,9 @@ async fn the_places_of_groups_between_two_operators() {
 /// A buffer bounded by bytes is full while a group waits, however few groups it holds.
 #[tokio::test(start_paused = true)]
 async fn a_buffer_without_room_for_the_next_group_is_full() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
     let run = &recorded.run;
-    publish(run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     // A group of one sample with two tokens and one log-prob takes 13 bytes.
     let capacity = Capacity::groups(10).and_bytes(20);
     let mut groups = run.prompts(dataset(3)).generate(&engine, InFlight::groups(1), Samples(1)).buffer(capacity);

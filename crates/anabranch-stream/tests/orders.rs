@@ -1,12 +1,12 @@
 //! Which group a buffer gives next.
 
-use anabranch_core::{EventKind, Group, InFlightMode, OldestVersion, Run, SpanVersion, Value, Version};
-use anabranch_engine::Sim;
+use anabranch_core::{EventKind, Group, OldestVersion, Run, SpanVersion, Value, Version, WeightSync};
+use anabranch_sim::Sim;
 use anabranch_stream::{Capacity, MaxStaleness, Order, RolloutExt, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
 
-use common::{Recorded, adopted, ms};
+use common::{RecordReceipt, adopted, ms};
 
 mod common;
 
@@ -17,13 +17,13 @@ fn exact(version: u64) -> SpanVersion {
 async fn published(run: &Run, versions: u64) {
     let engine = Sim::fixed(1, ms(1));
     for version in 0..versions {
-        publish(run, &engine, version, anabranch_core::Digest::default(), InFlightMode::Retract).await.unwrap();
+        publish(run, &engine, version, anabranch_core::Digest::default(), WeightSync::Retract).await.unwrap();
     }
 }
 
 /// The rows that leave a buffer of eight, which these groups enter in turn.
 async fn rows(order: Option<Order>, groups: &[&[SpanVersion]]) -> Vec<u64> {
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     published(&recorded.run, 9).await;
     let made: Vec<_> =
         groups.iter().zip(0..).map(|(versions, row)| Ok(adopted(&recorded.run, row, versions))).collect();
@@ -62,7 +62,7 @@ async fn an_unknown_version_counts_as_the_oldest_there_can_be() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_room_is_admitted_in_completion_order_whatever_the_order() {
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     let run = &recorded.run;
     published(run, 9).await;
     let made: Vec<_> = [1, 2, 8, 3, 7].iter().zip(0..).map(|(&v, row)| Ok(adopted(run, row, &[exact(v)]))).collect();
@@ -85,7 +85,7 @@ async fn what_waits_for_room_is_admitted_in_completion_order_whatever_the_order(
 #[tokio::test(start_paused = true)]
 async fn the_freshest_first_trains_on_what_fifo_would_let_go_stale() {
     for (order, taken) in [(Order::Fifo, 0), (Order::Freshest, 1)] {
-        let recorded = Recorded::new();
+        let recorded = RecordReceipt::new();
         let run = &recorded.run;
         published(run, 5).await;
         let made: Vec<_> = [3, 3, 4, 4].iter().zip(0..).map(|(&v, row)| Ok(adopted(run, row, &[exact(v)]))).collect();

@@ -1,22 +1,22 @@
 //! What single operators promise, on a scripted engine in virtual time.
 
 use anabranch_core::{
-    EventKind, Group, InFlightMode, Reason, Run, Sampling, SpanVersion, Status, Then, Unused, Value, Version,
+    EventKind, Group, Reason, Run, Sampling, SpanVersion, Status, Then, Unused, Value, Version, WeightSync,
 };
-use anabranch_engine::{End, HashChain, Reply, Sim};
+use anabranch_sim::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, publish};
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
 
-use common::{Laws, Recorded, dataset, ms};
+use common::{Laws, RecordReceipt, dataset, ms};
 
 mod common;
 
 async fn published(run: &Run, engine: &Sim, versions: u64) {
     for version in 0..versions {
         let digest = anabranch_core::Digest::of(&version.to_le_bytes());
-        publish(run, engine, version, digest, InFlightMode::Retract).await.unwrap();
+        publish(run, engine, version, digest, WeightSync::Retract).await.unwrap();
     }
 }
 
@@ -31,7 +31,7 @@ fn names(groups: &[Group]) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_buffer_is_fifo_by_completion() {
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     let engine = Sim::scripted(|call| Reply::tokens(1, [ms(300), ms(100), ms(200)][call.request.tokens[0] as usize]));
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(3)).generate(&engine, InFlight::groups(3), Samples(2));
@@ -43,7 +43,7 @@ async fn the_buffer_is_fifo_by_completion() {
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_is_inclusive() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
     published(&recorded.run, &engine, 6).await;
     assert_eq!(recorded.run.clock().version(), Some(Version(5)));
     let groups = [adopted(&recorded.run, 3, 3), adopted(&recorded.run, 4, 4)];
@@ -54,7 +54,7 @@ async fn the_limit_is_inclusive() {
 
 #[tokio::test(start_paused = true)]
 async fn a_publication_wakes_a_batch_that_holds_what_it_makes_stale() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
     published(&recorded.run, &engine, 1).await;
     let (sender, receiver) = mpsc::unbounded::<Group>();
     let run = recorded.run.clone();
@@ -63,7 +63,7 @@ async fn a_publication_wakes_a_batch_that_holds_what_it_makes_stale() {
     sender.unbounded_send(adopted(&run, 0, 0)).unwrap();
     sleep(ms(1)).await;
     assert!(recorded.excluded().is_empty());
-    publish(&run, &engine, 1, anabranch_core::Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &engine, 1, anabranch_core::Digest::default(), WeightSync::Retract).await.unwrap();
     sleep(ms(1)).await;
     assert_eq!(recorded.excluded(), [("Stale { gap: 1 }".to_owned(), 1)].into(), "before another group comes");
     sender.unbounded_send(adopted(&run, 1, 1)).unwrap();
@@ -75,7 +75,7 @@ async fn a_publication_wakes_a_batch_that_holds_what_it_makes_stale() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_buffer_holds_back_new_groups_but_not_running_ones() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(50)).generate(&engine, InFlight::groups(3), Samples(1));
     let mut groups = groups.granularity(Granularity::Group).log(&recorded.run).buffer(Capacity::groups(2));
@@ -99,7 +99,7 @@ async fn a_full_buffer_holds_back_new_groups_but_not_running_ones() {
 async fn a_group_goes_out_when_as_many_sample_slots_are_free_as_it_needs() {
     // Sample s of a group takes s + 1 times 10 ms; two groups of two samples in four slots.
     let engine = Sim::scripted(|call| Reply::tokens(1, ms(10) * (call.request.key.sample + 1)));
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(3)).generate(&engine, InFlight::groups(2), Samples(2));
     let groups: Vec<Group> = groups.try_collect().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_group_goes_out_when_as_many_sample_slots_are_free_as_it_needs() {
 #[tokio::test(start_paused = true)]
 async fn any_adaptor_may_stand_between_two_operators() {
     for buffered in [false, true] {
-        let (recorded, engine) = (Recorded::new(), Sim::random(3, 1..=9, 1..=9));
+        let (recorded, engine) = (RecordReceipt::new(), Sim::random(3, 1..=9, 1..=9));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
         let groups = run
@@ -160,7 +160,7 @@ async fn any_adaptor_may_stand_between_two_operators() {
 
 #[tokio::test(start_paused = true)]
 async fn groups_held_back_by_an_adaptor_come_out_at_the_end() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
     published(&recorded.run, &engine, 1).await;
     let chunks = recorded.run.prompts(dataset(5)).generate(&engine, InFlight::groups(3), Samples(1)).try_chunks(3);
     let sizes: Vec<usize> = chunks.map_ok(|chunk| chunk.len()).try_collect().await.unwrap();
@@ -170,7 +170,7 @@ async fn groups_held_back_by_an_adaptor_come_out_at_the_end() {
 #[tokio::test(start_paused = true)]
 async fn the_last_partial_batch_is_left_or_emitted() {
     for (partial, batches, left) in [(false, vec![2, 2], 1), (true, vec![2, 2, 1], 0)] {
-        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
+        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
         let groups = run.prompts(dataset(5)).generate(&engine, InFlight::groups(2), Samples(1));
@@ -195,7 +195,7 @@ async fn filtered_groups_are_dropped_by_name_and_aborted_ones_never_reach_the_fi
         let end = if call.request.tokens[0] == 1 { End::Abort("tool".to_owned()) } else { End::Stop };
         Reply::tokens(1, ms(1)).ending(end)
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     published(&recorded.run, &engine, 1).await;
     let mut seen = Vec::new();
     let groups = recorded.run.prompts(dataset(3)).unused(Unused::Retry { max_attempts: 2 });
@@ -231,7 +231,7 @@ async fn a_retry_is_the_pristine_prompt_and_goes_before_fresh_ones() {
         let end = if call.request.id.contains("/1#0/") { End::Abort("once".to_owned()) } else { End::Stop };
         Reply::tokens(2, ms(1)).ending(end)
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(4)).unused(Unused::Retry { max_attempts: 3 });
     let groups = groups.generate(&engine, InFlight::groups(1), Samples(2)).log(&recorded.run);
@@ -246,8 +246,8 @@ async fn a_retry_is_the_pristine_prompt_and_goes_before_fresh_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn capacity_one_and_publications_do_not_deadlock() {
-    for mode in [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort] {
-        let recorded = Recorded::new();
+    for mode in [WeightSync::Retract, WeightSync::InPlace, WeightSync::Drain, WeightSync::Abort] {
+        let recorded = RecordReceipt::new();
         let engine = Sim::random(5, 1..=6, 1..=20).install_time(ms(7));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
@@ -260,7 +260,7 @@ async fn capacity_one_and_publications_do_not_deadlock() {
             .batch(2)
             .train(learner)
             .publish_every(1, &engine)
-            .in_flight(mode);
+            .weight_sync(mode);
         let steps: Result<Vec<_>, _> = tokio::time::timeout(ms(1_000_000), steps.try_collect()).await.expect("it ends");
         assert!(steps.unwrap().len() > 5, "{mode:?}");
         Laws { batch: 2, limit: Some(1), buffered: true }.check(&recorded.events());
@@ -271,7 +271,7 @@ async fn capacity_one_and_publications_do_not_deadlock() {
 async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
     const BATCH: u32 = 3;
     for (order, capacity) in [(Order::Fifo, 1), (Order::Fifo, 5), (Order::Freshest, 5), (Order::Stalest, 5)] {
-        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
+        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
         let run = &recorded.run;
         published(run, &engine, 1).await;
         // As many prompts as fit into the buffer, and two: a batch can be filled by retries alone.
@@ -303,7 +303,7 @@ async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_bound_a_buffer_too_but_never_shut_it() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(10, ms(1)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(10, ms(1)));
     published(&recorded.run, &engine, 1).await;
     // A sample of one prompt token and ten generated ones takes 4 * (11 + 10) + 10 bytes.
     let groups = recorded.run.prompts(dataset(9)).generate(&engine, InFlight::groups(2), Samples(1));
@@ -312,7 +312,7 @@ async fn bytes_bound_a_buffer_too_but_never_shut_it() {
     sleep(ms(1000)).await;
     assert_eq!(recorded.run.metrics().gauges.queue, Some(2));
     drop(groups);
-    let other = Recorded::new();
+    let other = RecordReceipt::new();
     published(&other.run, &engine, 1).await;
     let tiny = other.run.prompts(dataset(9)).generate(&engine, InFlight::groups(2), Samples(1));
     let all: Vec<Group> = tiny.buffer(Capacity::groups(5).and_bytes(1)).take(9).try_collect().await.unwrap();
@@ -327,7 +327,7 @@ async fn sampling_settings_reach_the_engine() {
         assert_eq!(call.request.id, format!("test/d/0/0#0/{}", call.request.key.sample));
         Reply::tokens(8, ms(1))
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     published(&recorded.run, &engine, 1).await;
     let sampling = Sampling { max_tokens: 3, top_k: Some(5), ..Sampling::default() };
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(2));
@@ -347,7 +347,7 @@ fn where_nothing_was_installed_the_gap_is_unknown_and_everything_passes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_no_demand_holds_back_waits_for_room_too() {
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     let run = recorded.run.clone();
     let groups = stream::iter(0..).map(move |row| Ok(adopted(&run, row, 0)));
     let mut groups = groups.buffer(Capacity::groups(2));

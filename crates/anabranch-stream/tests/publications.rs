@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Digest, InFlightMode, OldestVersion, Run, Sample, Status, Version};
-use anabranch_engine::{Chunking, Reply, Sim};
+use anabranch_core::{Digest, OldestVersion, Run, Sample, Status, Version, WeightSync};
+use anabranch_sim::{Chunking, Reply, Sim};
 use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
 use futures::StreamExt;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use common::{Recorded, dataset, ms};
+use common::{RecordReceipt, dataset, ms};
 
 mod common;
 
@@ -43,8 +43,8 @@ type Spans = Vec<(u32, u64, bool)>;
 
 impl Case {
     /// By the rules: the spans and status of the two samples.
-    fn expected(&self, mode: InFlightMode) -> [(Spans, Status); 2] {
-        let carried = mode == InFlightMode::InPlace;
+    fn expected(&self, mode: WeightSync) -> [(Spans, Status); 2] {
+        let carried = mode == WeightSync::InPlace;
         let mut spans = Spans::new();
         let mut end = 0;
         for (&count, version) in self.counts.iter().zip(0..) {
@@ -56,14 +56,14 @@ impl Case {
         }
         let before = self.counts[0];
         match mode {
-            InFlightMode::Retract | InFlightMode::InPlace => {
+            WeightSync::Retract | WeightSync::InPlace => {
                 let last = self.waits.len() as u64;
                 [(spans, Status::Completed), (vec![(1, last, carried)], Status::Completed)]
             }
-            InFlightMode::Drain => {
+            WeightSync::Drain => {
                 [(vec![(TOKENS, 0, false)], Status::Completed), (vec![(1, 0, false)], Status::Completed)]
             }
-            InFlightMode::Abort => {
+            WeightSync::Abort => {
                 spans.retain(|&(_, version, _)| version == 0);
                 let ended = if before == TOKENS { Status::Completed } else { Status::Aborted };
                 [(spans, ended), (Vec::new(), Status::Aborted)]
@@ -72,19 +72,19 @@ impl Case {
     }
 
     /// When the first sample ends: no time of its tokens is lost or gained by a pause.
-    fn ended(&self, mode: InFlightMode) -> Duration {
+    fn ended(&self, mode: WeightSync) -> Duration {
         let pauses = self.counts[1..].iter().any(|&count| count > 0);
         match mode {
-            InFlightMode::Retract | InFlightMode::InPlace if pauses => {
+            WeightSync::Retract | WeightSync::InPlace if pauses => {
                 ms(10) * TOKENS + INSTALLATION * self.waits.len() as u32
             }
-            InFlightMode::Abort if self.counts[0] < TOKENS => ms(self.waits[0]),
+            WeightSync::Abort if self.counts[0] < TOKENS => ms(self.waits[0]),
             _ => ms(10) * TOKENS,
         }
     }
 }
 
-async fn publications(run: &Run, engine: &Sim, waits: &[u64], mode: InFlightMode) {
+async fn publications(run: &Run, engine: &Sim, waits: &[u64], mode: WeightSync) {
     for (&wait, version) in waits.iter().zip(1..) {
         sleep(ms(wait)).await;
         // What happens at this moment has happened: a token that ends now, and whatever takes it in.
@@ -99,8 +99,7 @@ fn spans(sample: &Sample) -> Spans {
     sample.spans.iter().map(|span| (span.end, span.version.lowest().unwrap().0, span.kv_carried)).collect()
 }
 
-const MODES: [InFlightMode; 4] =
-    [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort];
+const MODES: [WeightSync; 4] = [WeightSync::Retract, WeightSync::InPlace, WeightSync::Drain, WeightSync::Abort];
 
 #[tokio::test(start_paused = true)]
 async fn spans_follow_publications_in_every_mode() {
@@ -111,7 +110,7 @@ async fn spans_follow_publications_in_every_mode() {
             let reply = |sample| if sample == 0 { Reply::tokens(TOKENS, ms(10)) } else { Reply::tokens(1, ms(300)) };
             let engine = Sim::scripted(move |call| reply(call.request.key.sample));
             let engine = engine.install_time(INSTALLATION).chunking(chunking);
-            let recorded = Recorded::new();
+            let recorded = RecordReceipt::new();
             let run = &recorded.run;
             publish(run, &engine, 0, Digest::default(), mode).await.unwrap();
             let began = run.now();

@@ -1,7 +1,7 @@
 //! A learner trained again from a log alone: the same weights at every step, and a difference names the first.
 
 use anabranch_core::{BoxError, Event, EventKind, Group, GroupId, Journal, JournalError, Learner};
-use anabranch_engine::{HashChain, Sim};
+use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, Replayed, RolloutExt, Samples, replay, retrain};
 use futures::{StreamExt, TryStreamExt};
 

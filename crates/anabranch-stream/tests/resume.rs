@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anabranch_core::{Digest, Error, EventKind, GroupId, InFlightMode, Learner, Run, Unused, Version};
-use anabranch_engine::{HashChain, Sim};
+use anabranch_core::{Digest, Error, EventKind, GroupId, Learner, Run, Unused, Version, WeightSync};
+use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Step, publish};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use tokio::time::{sleep, timeout};
@@ -49,7 +49,7 @@ async fn restored_groups_come_first_and_are_not_generated_again() {
     let journal = DirJournal::new();
     let first = engine();
     let run = journal.open();
-    publish(&run, &first, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &first, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let source = |run: &Run| run.prompts(dataset(9)).shuffle(5);
     let mut groups =
         source(&run).generate(&first, InFlight::groups(2), Samples(2)).log(&run).buffer(Capacity::groups(3));
@@ -70,7 +70,7 @@ async fn restored_groups_come_first_and_are_not_generated_again() {
     assert_eq!(completed[0], taken_out);
 
     let (run, second) = (journal.open(), engine());
-    publish(&run, &second, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(&run, &second, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = source(&run).generate(&second, InFlight::groups(2), Samples(2)).log(&run).buffer(Capacity::groups(3));
     let all: Vec<_> = groups.try_collect().await.unwrap();
     let ids: Vec<GroupId> = all.iter().map(|group| group.id.clone()).collect();

@@ -1,18 +1,18 @@
 //! Samples of several turns: what is masked, which versions wrote what, and how a sample ends.
 
-use anabranch_core::{Digest, Error, Group, InFlightMode, Run, Sample, Status};
-use anabranch_engine::{End, Reply, Sim};
+use anabranch_core::{Digest, Error, Group, Run, Sample, Status, WeightSync};
+use anabranch_sim::{End, Reply, Sim};
 use anabranch_stream::{InFlight, RolloutExt, Samples, Session, Stopped, publish};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
 
-use common::{Recorded, dataset, ms};
+use common::{RecordReceipt, dataset, ms};
 
 mod common;
 
 async fn installed(run: &Run, engine: &Sim) {
-    publish(run, engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(run, engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
 }
 
 /// The spans of a sample as (end, version).
@@ -33,7 +33,7 @@ macro_rules! one_sample {
 async fn turns_under_several_versions_have_spans_over_generated_tokens_only() {
     // Two turns of four tokens, one every 10 ms; the tool takes 100 ms. v1 falls into the first turn, v2 and v3 into the
     // tool's time, v4 into the second turn.
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(4, ms(10)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(4, ms(10)));
     installed(&recorded.run, &engine).await;
     let run = recorded.run.clone();
     let publications = {
@@ -41,7 +41,7 @@ async fn turns_under_several_versions_have_spans_over_generated_tokens_only() {
         async move {
             for (version, wait) in (1..).zip([25, 50, 25, 65]) {
                 sleep(ms(wait)).await;
-                publish(&run, &engine, version, Digest::default(), InFlightMode::Retract).await.unwrap();
+                publish(&run, &engine, version, Digest::default(), WeightSync::Retract).await.unwrap();
             }
         }
     };
@@ -76,7 +76,7 @@ async fn every_turn_is_a_request_of_its_own_that_continues_all_tokens() {
         assert_eq!(call.request.sampling.max_tokens, if turn == 2 { 1 } else { 16 });
         Reply::tokens(2, ms(1))
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let sample = one_sample!(recorded, &engine, |_, mut session: Session<Sim>| async move {
         for turn in 0..3 {
@@ -93,12 +93,12 @@ async fn every_turn_is_a_request_of_its_own_that_continues_all_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn a_visible_text_shorter_than_what_was_sampled_cuts_spans_and_logprobs() {
-    let (recorded, engine) = (Recorded::new(), Sim::fixed(6, ms(10)));
+    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(6, ms(10)));
     installed(&recorded.run, &engine).await;
     let run = recorded.run.clone();
     let publication = async {
         sleep(ms(35)).await;
-        publish(&run, &engine, 1, Digest::default(), InFlightMode::Retract).await.unwrap();
+        publish(&run, &engine, 1, Digest::default(), WeightSync::Retract).await.unwrap();
     };
     let group = async {
         one_sample!(recorded, &engine, |_, mut session: Session<Sim>| async move {
@@ -120,7 +120,7 @@ async fn a_visible_text_shorter_than_what_was_sampled_cuts_spans_and_logprobs() 
 #[tokio::test(start_paused = true)]
 async fn an_error_fails_the_sample_and_its_reward_decides() {
     for (reward, admitted) in [(Some(-1.0), 1), (None, 0)] {
-        let (recorded, engine) = (Recorded::new(), Sim::fixed(2, ms(1)));
+        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(2, ms(1)));
         installed(&recorded.run, &engine).await;
         let groups = recorded.run.prompts(dataset(1)).generate_with(
             &engine,
@@ -153,7 +153,7 @@ async fn what_the_engine_gives_up_is_aborted_whatever_the_closure_says() {
         let end = if turn == 1 { End::Abort("evicted".to_owned()) } else { End::Stop };
         Reply::tokens(3, ms(1)).ending(end)
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let sample = one_sample!(recorded, &engine, |_, mut session: Session<Sim>| async move {
         session.generate().await?;
@@ -170,7 +170,7 @@ async fn a_fatal_fault_in_a_turn_ends_the_pipeline() {
         let end = if turn == 1 { End::Fatal("out of memory".to_owned()) } else { End::Stop };
         Reply::tokens(1, ms(1)).ending(end)
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let mut groups = recorded.run.prompts(dataset(3)).generate_with(
         &engine,
@@ -190,7 +190,7 @@ async fn a_fatal_fault_in_a_turn_ends_the_pipeline() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_session_reaches_the_consumer_and_its_lease_stays_open() {
     for at_once in [true, false] {
-        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
+        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
         installed(&recorded.run, &engine).await;
         let mut groups = recorded.run.prompts(dataset(1)).generate_with(
             &engine,
@@ -228,10 +228,10 @@ proptest! {
         runtime.block_on(async {
             let lengths: Vec<u32> = turns.iter().map(|(tokens, ..)| *tokens).collect();
             let engine = Sim::by_turn(move |turn| Reply::tokens(lengths[turn as usize], ms(7)));
-            let recorded = Recorded::new();
+            let recorded = RecordReceipt::new();
             installed(&recorded.run, &engine).await;
             let run = recorded.run.clone();
-            let mode = if in_place { InFlightMode::InPlace } else { InFlightMode::Retract };
+            let mode = if in_place { WeightSync::InPlace } else { WeightSync::Retract };
             let publishing = async {
                 for (version, wait) in (1..).zip(&publications) {
                     sleep(ms(*wait)).await;

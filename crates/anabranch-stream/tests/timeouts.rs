@@ -3,20 +3,20 @@
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Digest, Group, InFlightMode, Run, Status, Unused};
-use anabranch_engine::{End, Reply, Sim};
+use anabranch_core::{Digest, Group, Run, Status, Unused, WeightSync};
+use anabranch_sim::{End, Reply, Sim};
 use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, field};
 
-use common::{Recorded, dataset, ms};
+use common::{RecordReceipt, dataset, ms};
 
 mod common;
 
 async fn installed(run: &Run, engine: &Sim) {
-    publish(run, engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    publish(run, engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -26,7 +26,7 @@ async fn a_group_past_its_time_is_aborted_and_its_requests_are_cancelled() {
         let hangs = call.request.tokens[0] == 1 && call.request.key.sample == 1;
         if hangs { Reply::timed(vec![ms(10), ms(10), ms(1 << 30)]) } else { Reply::tokens(3, ms(10)) }
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let began = Instant::now();
     let groups = recorded.run.prompts(dataset(4)).unused(Unused::Drop);
@@ -47,14 +47,14 @@ async fn pauses_holds_and_waiting_for_room_do_not_count() {
     // 100 ms of generation in a timeout of 120 ms, with 500 ms of pause, then 300 ms under a hold that waits for the
     // other sample.
     let engine = Sim::fixed(10, ms(10)).install_time(ms(500));
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let run = recorded.run.clone();
     let groups = run.prompts(dataset(2)).generate(&engine, InFlight::groups(1), Samples(1)).timeout(ms(120));
     let mut groups = groups.log(&run).buffer(Capacity::groups(1));
     let disturb = async {
         sleep(ms(50)).await;
-        publish(&run, &engine, 1, Digest::default(), InFlightMode::Retract).await.unwrap();
+        publish(&run, &engine, 1, Digest::default(), WeightSync::Retract).await.unwrap();
         let evaluation = run.evaluation().await;
         sleep(ms(300)).await;
         drop(evaluation);
@@ -71,7 +71,7 @@ async fn pauses_holds_and_waiting_for_room_do_not_count() {
 async fn a_request_that_hangs_blocks_neither_a_draining_publication_nor_an_evaluation() {
     for evaluated in [false, true] {
         let engine = Sim::fixed(1, ms(1 << 30));
-        let recorded = Recorded::new();
+        let recorded = RecordReceipt::new();
         installed(&recorded.run, &engine).await;
         let run = recorded.run.clone();
         let groups = run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1)).timeout(ms(1000));
@@ -81,7 +81,7 @@ async fn a_request_that_hangs_blocks_neither_a_draining_publication_nor_an_evalu
             if evaluated {
                 drop(run.evaluation().await);
             } else {
-                publish(&run, &engine, 1, Digest::default(), InFlightMode::Drain).await.unwrap();
+                publish(&run, &engine, 1, Digest::default(), WeightSync::Drain).await.unwrap();
             }
         };
         let began = Instant::now();
@@ -94,7 +94,7 @@ async fn a_request_that_hangs_blocks_neither_a_draining_publication_nor_an_evalu
 #[tokio::test(start_paused = true)]
 async fn back_off_counts_towards_the_timeout() {
     let engine = Sim::scripted(|_| Reply::tokens(0, ms(0)).ending(End::Transient("busy".to_owned())));
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1));
     let groups = groups.retries(100, ms(100)).timeout(ms(1000));
@@ -138,8 +138,8 @@ impl Subscriber for Warnings {
 async fn the_watchdog_warns_while_nothing_comes_and_not_while_generation_stands_still() {
     // A token after 50 ms, then nothing for 1000 ms, then two more; published in between for 400 ms.
     let engine = Sim::scripted(|_| Reply::timed(vec![ms(50), ms(1000), ms(50)]));
-    let engine = engine.chunking(anabranch_engine::Chunking::Token).install_time(ms(400));
-    let recorded = Recorded::new();
+    let engine = engine.chunking(anabranch_sim::Chunking::Token).install_time(ms(400));
+    let recorded = RecordReceipt::new();
     installed(&recorded.run, &engine).await;
     let warnings = Warnings(Arc::default(), Instant::now());
     let _guard = tracing::subscriber::set_default(warnings.clone());
@@ -147,7 +147,7 @@ async fn the_watchdog_warns_while_nothing_comes_and_not_while_generation_stands_
     let groups = run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1)).watchdog(ms(300));
     let publication = async {
         sleep(ms(500)).await;
-        publish(&run, &engine, 1, Digest::default(), InFlightMode::Retract).await.unwrap();
+        publish(&run, &engine, 1, Digest::default(), WeightSync::Retract).await.unwrap();
     };
     let (groups, ()) = futures::join!(groups.try_collect::<Vec<Group>>(), publication);
     assert_eq!(groups.unwrap()[0].samples[0].generated(), 3);

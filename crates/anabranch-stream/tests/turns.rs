@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 
 use anabranch_core::{
-    Chunk, Digest, Engine, EngineError, Error, Finish, InFlightMode, Prompts, Request, SpanVersion, Version,
+    Chunk, Digest, Engine, EngineError, Error, Finish, Prompts, Request, SpanVersion, Version, WeightSync,
 };
 use anabranch_stream::{Capacity, Generate, InFlight, MaxStaleness, RolloutExt, Samples, publish};
 use futures::channel::oneshot;
@@ -15,7 +15,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use parking_lot::Mutex;
 
-use common::{Recorded, dataset};
+use common::{RecordReceipt, dataset};
 
 mod common;
 
@@ -42,7 +42,7 @@ impl Engine for Together {
         stream::once(self.0.clone().map(|_| Ok(chunk))).boxed()
     }
 
-    fn pause(&self, _: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn pause(&self, _: WeightSync) -> BoxFuture<'static, Result<(), EngineError>> {
         ready(Ok(())).boxed()
     }
 
@@ -122,7 +122,7 @@ impl Turns {
 
 /// Where the groups come from.
 struct Source {
-    recorded: Recorded,
+    recorded: RecordReceipt,
     /// Dropped, it lets all requests go.
     go: oneshot::Sender<()>,
 }
@@ -130,8 +130,8 @@ struct Source {
 /// A thousand groups of two samples in flight at once.
 async fn groups() -> (Source, Turns, Generate<Prompts, Together>) {
     let (go, gone) = oneshot::channel();
-    let (recorded, engine) = (Recorded::new(), Together(gone.shared()));
-    publish(&recorded.run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let (recorded, engine) = (RecordReceipt::new(), Together(gone.shared()));
+    publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let in_flight = InFlight::groups(GROUPS as usize);
     let groups = recorded.run.prompts(dataset(GROUPS)).generate(&engine, in_flight, Samples(2));
     (Source { recorded, go }, Turns::default(), groups)
@@ -211,7 +211,7 @@ async fn while_all_groups_are_stale() {
             let (run, other, first) = (run.clone(), other.clone(), !published.swap(true, Relaxed));
             async move {
                 if first {
-                    publish(&run, &other, 1, Digest::default(), InFlightMode::Retract).await.unwrap();
+                    publish(&run, &other, 1, Digest::default(), WeightSync::Retract).await.unwrap();
                 }
                 group
             }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_core::{
-    Ack, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, InFlightMode, Journal, JournalError, Run,
-    SampleTimes, SpanVersion, TrainingStep, Version,
+    AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError, Run,
+    SampleTimes, SpanVersion, TrainingStep, Version, WeightSync,
 };
-use anabranch_engine::{HashChain, Sim};
-use anabranch_stream::{InFlight, RolloutExt, Samples, Step, tokio_timer};
+use anabranch_sim::{HashChain, Sim};
+use anabranch_stream::{InFlight, RolloutExt, Samples, Step, tokio_clock};
 use futures::{Stream, TryStreamExt};
 use tokio::sync::Notify;
 
@@ -45,19 +45,19 @@ impl Cut {
     }
 
     fn open(self: &Arc<Self>) -> Run {
-        Run::new("test", self.clone(), self.inner.past(), tokio_timer(), [].into(), false)
+        Run::new("test", self.clone(), self.inner.past(), tokio_clock(), [].into(), false)
     }
 }
 
 impl Journal for Cut {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
         let count = events.len() as u64;
         if let Some(left) = self.left.load(Ordering::SeqCst).checked_sub(count) {
             self.left.store(left, Ordering::SeqCst);
             return self.inner.append(events, payloads);
         }
         self.die();
-        Ack::new(std::future::pending())
+        AppendReceipt::new(std::future::pending())
     }
 
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
@@ -109,7 +109,7 @@ impl Scope {
             .train(run.restore(HashChain::new(1)).unwrap())
             .checkpoint_every(1)
             .publish_every(1, engine)
-            .in_flight(InFlightMode::Drain)
+            .weight_sync(WeightSync::Drain)
     }
 }
 

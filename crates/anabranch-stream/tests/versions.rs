@@ -1,34 +1,34 @@
 //! Engines that cannot tell their versions, or tell wrong ones; and groups whose parts disagree.
 
 use anabranch_core::{
-    Digest, Error, EventKind, Group, InFlightMode, Prompts, Reason, SpanVersion, TakenGroup, Then, Unused, Version,
+    Digest, Error, EventKind, Group, Prompts, Reason, SpanVersion, TakenGroup, Then, Unused, Version, WeightSync,
 };
-use anabranch_engine::{Reply, Sim};
+use anabranch_sim::{Reply, Sim};
 use anabranch_stream::{Capacity, Generate, InFlight, MaxStaleness, RolloutExt, Samples, publish};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 
-use common::{Recorded, dataset, ms};
+use common::{RecordReceipt, dataset, ms};
 
 mod common;
 
 /// Three groups of two samples, v3 being installed; the second sample of row 1 claims another version.
-async fn groups(claim: SpanVersion) -> (Recorded, Generate<Prompts, Sim>) {
+async fn groups(claim: SpanVersion) -> (RecordReceipt, Generate<Prompts, Sim>) {
     let engine = Sim::scripted(move |call| {
         let reply = Reply::tokens(3, ms(10));
         let (row, sample) = (call.request.tokens[0], call.request.key.sample);
         if (row, sample) == (1, 1) { reply.claiming(claim) } else { reply }
     });
-    let recorded = Recorded::new();
+    let recorded = RecordReceipt::new();
     for version in 0..4 {
-        publish(&recorded.run, &engine, version, Digest::default(), InFlightMode::Retract).await.unwrap();
+        publish(&recorded.run, &engine, version, Digest::default(), WeightSync::Retract).await.unwrap();
     }
     let source = recorded.run.prompts(dataset(3)).unused(Unused::Retry { max_attempts: 3 });
     (recorded, source.generate(&engine, InFlight::groups(1), Samples(2)))
 }
 
 /// The groups that were taken, and the exclusions.
-fn outcome(recorded: &Recorded) -> (Vec<TakenGroup>, Vec<(String, Reason, Then)>) {
+fn outcome(recorded: &RecordReceipt) -> (Vec<TakenGroup>, Vec<(String, Reason, Then)>) {
     let (mut taken, mut excluded) = (Vec::new(), Vec::new());
     for event in recorded.events() {
         match event.kind {
@@ -85,7 +85,11 @@ async fn the_lower_bound_of_an_uncertain_version_counts_for_staleness() {
 }
 
 /// Every place where a group can meet the first check.
-fn chains(recorded: &Recorded, groups: impl Stream<Item = Result<Group, Error>> + Send + 'static, chain: usize) -> Of {
+fn chains(
+    recorded: &RecordReceipt,
+    groups: impl Stream<Item = Result<Group, Error>> + Send + 'static,
+    chain: usize,
+) -> Of {
     let groups = groups.boxed();
     match chain {
         0 => groups.admit("all", |_| true).boxed(),
@@ -99,7 +103,7 @@ fn chains(recorded: &Recorded, groups: impl Stream<Item = Result<Group, Error>> 
 type Of = BoxStream<'static, Result<Group, Error>>;
 
 /// The stream ends with an error that names row 1; the group is in the log, with what it carried.
-async fn ends_at_row_1(recorded: &Recorded, mut chain: Of, reason: Reason) -> (Error, Group) {
+async fn ends_at_row_1(recorded: &RecordReceipt, mut chain: Of, reason: Reason) -> (Error, Group) {
     let mut passed = Vec::new();
     let error = loop {
         match chain.next().await.expect("it ends with an error") {
@@ -166,8 +170,8 @@ async fn a_malformed_group_ends_the_stream_and_is_in_the_log() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_says_nothing_makes_a_malformed_group() {
     let engine = Sim::scripted(|_| Reply::default().after(ms(1)));
-    let recorded = Recorded::new();
-    publish(&recorded.run, &engine, 0, Digest::default(), InFlightMode::Retract).await.unwrap();
+    let recorded = RecordReceipt::new();
+    publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(2));
     let error = groups.log(&recorded.run).try_next().await.unwrap_err();
     assert!(matches!(&error, Error::Malformed(fault) if fault.fault == "no sample has a generated token"), "{error}");

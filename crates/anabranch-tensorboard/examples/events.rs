@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Batch, Dataset, Digest, Fields, Learner, LearnerError, MemoryJournal, Metrics, Past, Run, StepReport, Unused,
+    Batch, Dataset, Digest, Fields, Learner, LearnerError, MemoryJournal, Metrics, ResumeState, Run, StepReport, Unused,
 };
-use anabranch_engine::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Step, tokio_timer};
+use anabranch_sim::{HashChain, Sim};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Step, tokio_clock};
 use anabranch_tensorboard::TensorBoard;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
@@ -37,7 +37,8 @@ async fn main() -> anyhow::Result<()> {
 
 /// Trains, and writes the steps after `from`.
 async fn session(dir: &Path, from: u64, steps: usize, expected: &mut Expected) -> anyhow::Result<()> {
-    let run = Run::new("board", Arc::new(MemoryJournal::new()), Past::default(), tokio_timer(), Fields::new(), false);
+    let run =
+        Run::new("board", Arc::new(MemoryJournal::new()), ResumeState::default(), tokio_clock(), Fields::new(), false);
     let engine = Sim::random(3, 2..=20, 1..=9).install_time(Duration::from_millis(5));
     let rows = (0..200).map(|row| (vec![row], Fields::new())).collect();
     let mut board = TensorBoard::create(dir.join("run"))?;

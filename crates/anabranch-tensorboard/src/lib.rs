@@ -73,7 +73,7 @@ pub struct TensorBoardError {
 ///
 /// ```
 /// # use anabranch_core::{Dataset, Fields, Run};
-/// # use anabranch_engine::{HashChain, Sim};
+/// # use anabranch_sim::{HashChain, Sim};
 /// # use anabranch_stream::{InFlight, RolloutExt, Samples};
 /// # use anabranch_tensorboard::TensorBoard;
 /// # use futures::TryStreamExt;

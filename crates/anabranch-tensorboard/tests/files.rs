@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_core::{Dataset, Fields, Run};
-use anabranch_engine::{HashChain, Sim};
+use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{InFlight, RolloutExt, Samples};
 use anabranch_tensorboard::TensorBoard;
 use futures::TryStreamExt;

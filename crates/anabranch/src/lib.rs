@@ -13,8 +13,6 @@ pub use anabranch_tensorboard::{STEP_TAGS, StepTag, TensorBoard, TensorBoardErro
 pub use jsonl::{Jsonl, JsonlError};
 pub use run_log::{ReadLog, RunLog, salvage};
 
-/// Engines that need no device.
-pub use anabranch_engine as engine;
 /// Parquet segments.
 pub use anabranch_parquet as parquet;
 /// The Llama-family policy on CubeCL.
@@ -22,10 +20,12 @@ pub use anabranch_parquet as parquet;
 pub use anabranch_policy as policy;
 /// Verifying, auditing and resuming: pure functions over events.
 pub use anabranch_replay as replay;
+/// Engines that need no device.
+pub use anabranch_sim as sim;
 
 /// What a pipeline needs in scope.
 pub mod prelude {
-    pub use anabranch_core::{Dataset, Engine, InFlightMode, Learner, Run, Sampling, Unused};
+    pub use anabranch_core::{Dataset, Engine, Learner, Run, Sampling, Unused, WeightSync};
     pub use anabranch_log::Durability;
     pub use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Session, Step, Stopped};
     pub use futures::{StreamExt, TryStreamExt};

@@ -39,7 +39,7 @@ impl RunLog {
         durability: Durability,
         options: RunLogOptions,
     ) -> Result<Self, OpenError> {
-        let options = options.timer(anabranch_stream::tokio_timer()).sealer(parquet_sealer);
+        let options = options.clock(anabranch_stream::tokio_clock()).sealer(parquet_sealer);
         options.open(path, durability).map(Self)
     }
 

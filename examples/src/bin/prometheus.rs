@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use anabranch::engine::{HashChain, Reply, Sim};
 use anabranch::prelude::*;
+use anabranch::sim::{HashChain, Reply, Sim};
 use anabranch::{COUNT_BOUNDS, Fields, second_bounds};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anabranch_replay::{Course, Slice, Spread, StepSlice};
+use anabranch_replay::{RunTimeline, Slice, Spread, StepSlice};
 
 use super::numbers::{count, duration, short};
 use super::plot::{Plot, Scale, axis};
@@ -12,8 +12,8 @@ const LEVELS: usize = 480;
 const BARS: usize = 60;
 
 /// How many columns histograms over time have: about one a step, so that each has something in it.
-pub(super) fn bars(course: &Course) -> usize {
-    let steps: u64 = course.steps.iter().map(|slice| slice.steps).sum();
+pub(super) fn bars(timeline: &RunTimeline) -> usize {
+    let steps: u64 = timeline.steps.iter().map(|slice| slice.steps).sum();
     (steps as usize).clamp(12, BARS)
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Time {
 }
 
 impl Time {
-    pub(super) fn new(course: &Course, columns: usize) -> Self {
-        let (width_ns, columns) = course.columns(columns);
-        Self { width_ns, open_ns: course.open_ns.max(1), columns }
+    pub(super) fn new(timeline: &RunTimeline, columns: usize) -> Self {
+        let (width_ns, columns) = timeline.columns(columns);
+        Self { width_ns, open_ns: timeline.open_ns.max(1), columns }
     }
 
     /// Where each column begins, and where the last ends, as shares of the time.
@@ -76,14 +76,14 @@ fn sums(a: &[f64], b: &[f64]) -> Vec<f64> {
 }
 
 /// Engines, buffer, learner and publications on one axis of time.
-pub(super) fn timeline(course: &Course) -> String {
-    let time = Time::new(course, LEVELS);
-    let coarse = Time::new(course, BARS);
+pub(super) fn timeline(timeline: &RunTimeline) -> String {
+    let time = Time::new(timeline, LEVELS);
+    let coarse = Time::new(timeline, BARS);
     let (edges, none) = (time.edges(), vec![0.0; time.columns.len()]);
     let mut figures = String::new();
     let mut add =
         |title: &str, legend: String, mut plot: Plot, size: &str, unit: &str, tell: &dyn Fn(usize) -> String| {
-            for session in course.sessions_ns.iter().skip(1) {
+            for session in timeline.sessions_ns.iter().skip(1) {
                 plot.mark("session", *session as f64 / time.open_ns as f64);
             }
             let edges = coarse.edges();
@@ -94,14 +94,14 @@ pub(super) fn timeline(course: &Course) -> String {
         };
 
     // Of groups that were never completed the log does not tell when each sample ended; more than all slots never run.
-    let most = course.slots.map_or(f64::INFINITY, |slots| slots as f64);
+    let most = timeline.slots.map_or(f64::INFINITY, |slots| slots as f64);
     let running =
         |time: &Time| time.level(|slice| slice.generating_ns).into_iter().map(|level| level.min(most)).collect();
     let generating: Vec<f64> = running(&time);
-    let mut plot = Plot::new(Scale::from_zero(highest(&generating).max(course.slots.unwrap_or_default() as f64)));
+    let mut plot = Plot::new(Scale::from_zero(highest(&generating).max(timeline.slots.unwrap_or_default() as f64)));
     plot.area("generating", &edges, &none, &generating);
     let mut legend = key("generating", "samples in generation");
-    if let Some(slots) = course.slots {
+    if let Some(slots) = timeline.slots {
         plot.level(slots as f64);
         legend += &key("level", &format!("{} slots", count(slots)));
     }
@@ -110,7 +110,7 @@ pub(super) fn timeline(course: &Course) -> String {
 
     let (buffered, waiting) = (time.level(|slice| slice.buffered_ns), time.level(|slice| slice.waiting_ns));
     let both = sums(&buffered, &waiting);
-    let capacity = course.limits.capacity;
+    let capacity = timeline.limits.capacity;
     let mut plot = Plot::new(Scale::from_zero(highest(&both).max(capacity.unwrap_or_default() as f64)));
     plot.area("buffered", &edges, &none, &buffered);
     plot.area("waiting", &edges, &buffered, &both);
@@ -138,7 +138,7 @@ pub(super) fn timeline(course: &Course) -> String {
     let paused = share(&|slice| slice.paused_ns);
     let mut plot = Plot::new(Scale::from_zero(highest(&paused)));
     plot.area("paused", &edges, &none, &paused);
-    let published = course.slices.iter().map(|slice| slice.published).sum::<u64>();
+    let published = timeline.slices.iter().map(|slice| slice.published).sum::<u64>();
     for (index, slice) in time.columns.iter().enumerate() {
         if slice.published > 0 && published <= LEVELS as u64 {
             plot.mark("published", f64::midpoint(edges[index], edges[index + 1]));
@@ -167,8 +167,8 @@ const REASONS: [(&str, &str); 6] = [
 ];
 
 /// Groups consumed and excluded, by reason, over time.
-pub(super) fn dispositions(course: &Course) -> String {
-    let time = Time::new(course, bars(course));
+pub(super) fn dispositions(timeline: &RunTimeline) -> String {
+    let time = Time::new(timeline, bars(timeline));
     let edges = time.edges();
     let settled = |slice: &Slice| slice.consumed + slice.excluded.values().sum::<u64>();
     let mut plot = Plot::new(Scale::from_zero(time.columns.iter().map(settled).max().unwrap_or_default() as f64));
@@ -203,8 +203,8 @@ pub(super) fn dispositions(course: &Course) -> String {
 /// A measure over training steps: for each of its lines a class, a name and what it is of a slice.
 type Line<'a> = (&'a str, &'a str, &'a dyn Fn(&StepSlice) -> Spread);
 
-fn over_steps(course: &Course, title: &str, lines: &[Line<'_>]) -> Option<String> {
-    let (per, columns) = course.step_columns(LEVELS);
+fn over_steps(timeline: &RunTimeline, title: &str, lines: &[Line<'_>]) -> Option<String> {
+    let (per, columns) = timeline.step_columns(LEVELS);
     let spreads = || columns.iter().flat_map(|slice| lines.iter().map(|(.., of)| of(slice)));
     // Where slices have several steps, the band between the extremes is shown for the first line.
     let band = per > 1;
@@ -240,7 +240,7 @@ fn over_steps(course: &Course, title: &str, lines: &[Line<'_>]) -> Option<String
     if not_finite > 0 {
         legend += &key("aborted", &format!("{} values were not finite and are left out", count(not_finite)));
     }
-    let (coarse_per, coarse) = course.step_columns(BARS);
+    let (coarse_per, coarse) = timeline.step_columns(BARS);
     for (index, slice) in coarse.iter().enumerate() {
         let values: Vec<String> = lines
             .iter()
@@ -254,33 +254,33 @@ fn over_steps(course: &Course, title: &str, lines: &[Line<'_>]) -> Option<String
     Some(figure(title, &legend, &plot.finish(&format!("{title} over training steps"), "tall", "")))
 }
 
-fn steps_axis(course: &Course) -> String {
-    let made: u64 = course.steps.iter().map(|slice| slice.steps).sum();
+fn steps_axis(timeline: &RunTimeline) -> String {
+    let made: u64 = timeline.steps.iter().map(|slice| slice.steps).sum();
     // The last slice may reach beyond the last step, which is made or being prepared.
-    let last = made.max(course.slice_steps * (course.steps.len() as u64).saturating_sub(1) + 1);
+    let last = made.max(timeline.slice_steps * (timeline.steps.len() as u64).saturating_sub(1) + 1);
     axis(|share| count(((last as f64 * share).round() as u64).max(1)), "training step")
 }
 
 /// Reward and loss over training steps; nothing where no step was made.
-pub(super) fn curves(course: &Course) -> String {
+pub(super) fn curves(timeline: &RunTimeline) -> String {
     let reward = over_steps(
-        course,
+        timeline,
         "Reward",
         &[
             ("consumed", "groups trained on", &|slice| slice.reward_consumed),
             ("all", "all groups completed meanwhile", &|slice| slice.reward_completed),
         ],
     );
-    let loss = over_steps(course, "Loss", &[("consumed", "loss", &|slice| slice.loss)]);
+    let loss = over_steps(timeline, "Loss", &[("consumed", "loss", &|slice| slice.loss)]);
     if reward.is_none() && loss.is_none() {
         return "<p>No training step was made yet.</p>".to_owned();
     }
-    reward.unwrap_or_default() + &loss.unwrap_or_default() + &steps_axis(course)
+    reward.unwrap_or_default() + &loss.unwrap_or_default() + &steps_axis(timeline)
 }
 
 /// How long the learner waited for the batch of each training step.
-pub(super) fn learner_wait(course: &Course) -> String {
-    let (per, columns) = course.step_columns(BARS * 2);
+pub(super) fn learner_wait(timeline: &RunTimeline) -> String {
+    let (per, columns) = timeline.step_columns(BARS * 2);
     let waits: Vec<f64> =
         columns.iter().map(|slice| slice.learner_wait.mean_ns().unwrap_or_default() as f64 / 1e6).collect();
     if waits.is_empty() {
@@ -297,5 +297,5 @@ pub(super) fn learner_wait(course: &Course) -> String {
     }
     let legend = key("learner-wait", "milliseconds, mean of a batch");
     figure("Wait for a batch", &legend, &plot.finish("Learner wait over training steps", "tall", ""))
-        + &steps_axis(course)
+        + &steps_axis(timeline)
 }

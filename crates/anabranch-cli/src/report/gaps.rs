@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anabranch_replay::{Course, Series, Slice};
+use anabranch_replay::{RunTimeline, Series, Slice};
 
 use super::charts::{Time, bars, figure, key};
 use super::numbers::{count, escaped, percent};
@@ -90,8 +90,8 @@ fn heat(time: &Time, title: &str, class: &str, verb: &str, of: fn(&Slice) -> &Se
 }
 
 /// Consumed and excluded groups, each by itself.
-pub(super) fn gaps(course: &Course) -> String {
-    let time = Time::new(course, bars(course));
+pub(super) fn gaps(timeline: &RunTimeline) -> String {
+    let time = Time::new(timeline, bars(timeline));
     heat(&time, "Gap of consumed groups", "consumed", "consumed", |slice| &slice.gap_consumed)
         + &heat(&time, "Gap of excluded groups", "stale", "excluded", |slice| &slice.gap_excluded)
         + &time.axis()

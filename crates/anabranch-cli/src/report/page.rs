@@ -2,13 +2,19 @@
 
 use std::fmt;
 
-use anabranch_replay::{Audit, Course};
+use anabranch_replay::{Audit, RunTimeline};
 
 use super::numbers::{count, escaped};
 use super::{charts, gaps, summary, table};
 
 /// The report as one HTML document: no script, and nothing that is fetched.
-pub(super) fn page(name: &str, origin: &str, live: bool, audit: &Audit, course: &Course) -> Result<String, fmt::Error> {
+pub(super) fn page(
+    name: &str,
+    origin: &str,
+    live: bool,
+    audit: &Audit,
+    timeline: &RunTimeline,
+) -> Result<String, fmt::Error> {
     use fmt::Write as _;
     let state = match (live, audit.closed) {
         (true, _) => "live: as far as it is sealed",
@@ -36,24 +42,28 @@ pub(super) fn page(name: &str, origin: &str, live: bool, audit: &Audit, course: 
         section(
             "Timeline",
             &format!("<p>What engines, buffer and learner did. Times count while the run was open{sessions}.</p>"),
-            &(charts::timeline(course) + &table::table(course)),
+            &(charts::timeline(timeline) + &table::table(timeline)),
         )?;
         section(
             "Version gaps",
             "<p>Versions between the oldest weights in a group and those installed when it was settled. The stronger the colour \
              of a cell, the larger the share of that stretch's groups. Consumed and excluded groups are never mixed.</p>",
-            &gaps::gaps(course),
+            &gaps::gaps(timeline),
         )?;
-        section("Dispositions", "<p>What became of the groups that were settled.</p>", &charts::dispositions(course))?;
+        section(
+            "Dispositions",
+            "<p>What became of the groups that were settled.</p>",
+            &charts::dispositions(timeline),
+        )?;
         section(
             "Reward and loss",
             "<p>Where the two rewards part, what was excluded differed from what was trained on.</p>",
-            &charts::curves(course),
+            &charts::curves(timeline),
         )?;
         section(
             "Learner wait",
             "<p>How long the learner, free, waited for the batch of each step.</p>",
-            &charts::learner_wait(course),
+            &charts::learner_wait(timeline),
         )?;
     }
     write!(page, "</main>\n<footer><p>{}</p></footer>\n</body>\n</html>\n", escaped(origin))?;

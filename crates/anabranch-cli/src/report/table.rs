@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use anabranch_replay::Course;
+use anabranch_replay::RunTimeline;
 
 use super::charts::Time;
 use super::numbers::count;
 
 const ROWS: usize = 12;
 
-pub(super) fn table(course: &Course) -> String {
-    let time = Time::new(course, ROWS);
+pub(super) fn table(timeline: &RunTimeline) -> String {
+    let time = Time::new(timeline, ROWS);
     let edges = time.edges();
     let mut rows = String::new();
     for (index, slice) in time.columns.iter().enumerate() {
-        let width = ((edges[index + 1] - edges[index]) * course.open_ns as f64).max(1.0);
+        let width = ((edges[index + 1] - edges[index]) * timeline.open_ns as f64).max(1.0);
         let level = |groups_ns: u64| format!("{:.1}", groups_ns as f64 / width);
         let share = |ns: u64| format!("{:.1} %", 100.0 * ns as f64 / width);
         let mean = |mean: Option<f64>| mean.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.2}"));

@@ -28,7 +28,7 @@ pub fn spawn(command: &mut Command) -> Child {
 pub fn open(run: &Path) -> (RunLog, HandClock) {
     let _held = SPAWNING.lock();
     let clock = HandClock::default();
-    let log = RunLog::options().timer(clock.timer()).open(run, Durability::Process).unwrap();
+    let log = RunLog::options().clock(clock.session_clock()).open(run, Durability::Process).unwrap();
     (log, clock)
 }
 
@@ -51,7 +51,7 @@ pub fn killed_while_training(run: &Path) {
     record(run, 11, |mut script, log| {
         let weights = crate::scripted::weights(anabranch_core::TrainingStep(2));
         assert!(script.take(), "enough is buffered for a batch");
-        script.run.begin_publication(weights, anabranch_core::InFlightMode::Retract, Vec::new());
+        script.run.begin_publication(weights, anabranch_core::WeightSync::Retract, Vec::new());
         log.sync().unwrap();
     });
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_core::{
-    Batch, Cause, Digest, Enabler, Event, EventKind, FORMAT, Fields, Group, GroupId, GroupSummary, InFlightMode,
-    Moment, OldestVersion, Prompt, PromptId, Sample, SampleSummary, SampleTimes, Seq, SpanVersion, Status, TakenGroup,
-    Then, TrainingStep, Version, VersionSpan,
+    Batch, Cause, Digest, Enabler, Event, EventKind, FORMAT, Fields, Group, GroupId, GroupSummary, Moment,
+    OldestVersion, Prompt, PromptId, Sample, SampleSummary, SampleTimes, Seq, SpanVersion, Status, TakenGroup, Then,
+    TrainingStep, Version, VersionSpan, WeightSync,
 };
 
 /// Groups of a batch.
@@ -107,7 +107,7 @@ impl Synthetic {
 
     fn publish(&mut self, version: Version) {
         let (step, updates, weights) = (self.step, self.step.0, self.weights());
-        let mode = InFlightMode::Retract;
+        let mode = WeightSync::Retract;
         let begun = self.record(EventKind::Publishing { version, step, updates, weights, mode }, &[]);
         let (pause_began, paused) = (self.at, self.at);
         let published = EventKind::Published { version, step, updates, weights, pause_began, paused };

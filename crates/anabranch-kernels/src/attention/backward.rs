@@ -10,7 +10,7 @@ use super::{AttentionShape, Quad, scaled_dot};
 use crate::device::Device;
 use crate::grid;
 use crate::packing::Packing;
-use crate::pin::GUARD;
+use crate::rounding_barrier::GUARD;
 use crate::tensor::Tensor;
 
 #[cube(launch_unchecked)]

@@ -6,7 +6,7 @@ use super::{AttentionShape, Quad, attend};
 use crate::cache::KvCache;
 use crate::device::Device;
 use crate::grid;
-use crate::pin::GUARD;
+use crate::rounding_barrier::GUARD;
 use crate::tensor::{Ids, Tensor};
 
 #[cube(launch_unchecked)]

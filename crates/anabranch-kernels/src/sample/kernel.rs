@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 
 use super::WORDS;
 use crate::device::Device;
-use crate::pin::GUARD;
+use crate::rounding_barrier::GUARD;
 use crate::softmax::{self, Running};
 use crate::tensor::{Ids, Tensor};
 use crate::{philox, row};

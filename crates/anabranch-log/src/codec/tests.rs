@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anabranch_core::{
-    Cause, Context, Digest, Enabler, EventKind, Fields, GroupId, GroupSummary, InFlightMode, Moment, OldestVersion,
-    Prompt, PromptId, Reason, Sample, SampleSummary, SampleTimes, Seq, SpanVersion, Status, TakenGroup, Then,
-    TrainingStep, Value, Version, VersionSpan,
+    Cause, Context, Digest, Enabler, EventKind, Fields, GroupId, GroupSummary, Moment, OldestVersion, Prompt, PromptId,
+    Reason, Sample, SampleSummary, SampleTimes, Seq, SpanVersion, Status, TakenGroup, Then, TrainingStep, Value,
+    Version, VersionSpan, WeightSync,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -64,7 +64,7 @@ pub(crate) fn every_kind() -> Vec<Event> {
             weights: digest,
         },
         EventKind::Restepped { step, weights: digest, equal: true },
-        EventKind::Publishing { version, step, updates: 14, weights: digest, mode: InFlightMode::Retract },
+        EventKind::Publishing { version, step, updates: 14, weights: digest, mode: WeightSync::Retract },
         EventKind::Published { version, step, updates: 14, weights: digest, pause_began: 5, paused: 6 },
         EventKind::GenerationResumed { version },
         EventKind::Reinstalled { version, step, weights: digest },

@@ -7,11 +7,11 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anabranch_core::{BoxError, Dataset, Event, EventKind, Fields, GroupId, Learner, Unused};
-use anabranch_engine::{HashChain, Sim};
 use anabranch_log::{Durability, OpenError, ReadLog, RunLog, RunLogOptions, Sealer, Segment};
 use anabranch_parquet::{SegmentReader, Segments};
 use anabranch_replay::{recompute, verify};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_timer};
+use anabranch_sim::{HashChain, Sim};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_clock};
 use futures::TryStreamExt;
 use tempfile::tempdir;
 
@@ -106,7 +106,7 @@ fn options() -> RunLogOptions {
             segments.seal(&segment.events, next).map(|_| ()).map_err(BoxError::from)
         }))
     };
-    RunLog::options().timer(tokio_timer()).keep_checkpoints(2).sealer(sealer)
+    RunLog::options().clock(tokio_clock()).keep_checkpoints(2).sealer(sealer)
 }
 
 /// A session to the end of the dataset; prints each step that it sees.

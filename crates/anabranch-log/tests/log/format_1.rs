@@ -28,7 +28,8 @@ fn make() {
     for session in 0..2 {
         let published = ReadLog::open(&made).ok().and_then(|log| log.past().unwrap().published);
         let clock = HandClock::default();
-        let run = RunLog::options().name("format-1").timer(clock.timer()).open(&made, Durability::Process).unwrap();
+        let run =
+            RunLog::options().name("format-1").clock(clock.session_clock()).open(&made, Durability::Process).unwrap();
         let mut script = Script::new((*run).clone(), clock);
         match published {
             Some((version, step, weights)) => script.reinstall(version, step, weights),

@@ -17,13 +17,13 @@ fn child() {
     let run = RunLog::open(&directory, Durability::Process).unwrap();
     let mut row = 0;
     let failure = loop {
-        match block_on(complete(&run, row).ack) {
+        match block_on(complete(&run, row).durable) {
             Ok(()) => row += 1,
             Err(failure) => break failure.to_string(),
         }
         assert!(row < 1_000_000, "the limit is never met");
     };
-    let next = block_on(complete(&run, row + 1).ack).unwrap_err().to_string();
+    let next = block_on(complete(&run, row + 1).durable).unwrap_err().to_string();
     assert_eq!(next, failure, "everything after it is refused with the same words");
     let payload_of_acked = run.payload(&id(0)).unwrap();
     assert_eq!(payload_of_acked, group(0));
@@ -65,7 +65,7 @@ fn a_write_error_poisons_the_log_and_loses_nothing_acknowledged() {
     let run = RunLog::open(directory.path(), Durability::Process).unwrap();
     assert_eq!((run.found().session, run.found().events), (1, counts.events));
     for row in acked + 1000..acked + 1020 {
-        block_on(complete(&run, row).ack).unwrap();
+        block_on(complete(&run, row).durable).unwrap();
     }
     run.close().unwrap();
     let again = ReadLog::open(directory.path()).unwrap().check().unwrap();

@@ -43,7 +43,7 @@ fn child() {
         row += recorded.len() as u64;
         for (row, recorded) in recorded {
             let seq = recorded.last_seq();
-            block_on(recorded.ack).unwrap();
+            block_on(recorded.durable).unwrap();
             say(&format!("acked {row} {}", seq.0));
         }
         if round % 8 == 0 {
@@ -64,7 +64,7 @@ fn die(run: &Run, first: u64, death: &str) {
     let recorded = complete_at_once(run, first, count);
     if when == "acknowledged" {
         let last = recorded.last_seq();
-        block_on(recorded.ack).unwrap();
+        block_on(recorded.durable).unwrap();
         say(&format!("acked {} {}", first + count - 1, last.0));
     }
     std::process::abort();

@@ -49,7 +49,7 @@ fn child() {
             row += recorded.len() as u64;
             for (row, recorded) in recorded {
                 let seq = recorded.last_seq();
-                block_on(recorded.ack).unwrap();
+                block_on(recorded.durable).unwrap();
                 say(&format!("acked {row} {}", seq.0));
             }
             if round % 5 == 0 {
@@ -165,6 +165,6 @@ fn check(run: &Path, said: &Said, at: &str) {
         segments.check_files().unwrap_or_else(|error| panic!("{at}: {error}"));
     }
     let again = sealing().open(run, Durability::Sync).unwrap_or_else(|error| panic!("{at}: {error}"));
-    block_on(complete(&again, 1_000_000).ack).unwrap_or_else(|error| panic!("{at}: {error}"));
+    block_on(complete(&again, 1_000_000).durable).unwrap_or_else(|error| panic!("{at}: {error}"));
     again.close().unwrap_or_else(|error| panic!("{at}: {error}"));
 }

@@ -1,6 +1,6 @@
 //! A run that is closed and opened again goes on where it was.
 
-use anabranch_core::{EventKind, Fields, MemoryJournal, Past, Run, Seq, Timer, Value};
+use anabranch_core::{EventKind, Fields, MemoryJournal, ResumeState, Run, Seq, SessionClock, Value};
 use anabranch_log::{Durability, OpenError, ReadLog, RunLog};
 use futures::executor::block_on;
 use tempfile::tempdir;
@@ -50,10 +50,10 @@ fn what_was_acknowledged_is_there_again_and_the_fold_sees_it() {
 #[test]
 fn memory_and_disk_agree() {
     let directory = tempdir().unwrap();
-    let still = || Timer::new(|| 5);
-    let disk = RunLog::options().timer(still()).open(directory.path(), Durability::Process).unwrap();
+    let still = || SessionClock::new(|| 5);
+    let disk = RunLog::options().clock(still()).open(directory.path(), Durability::Process).unwrap();
     let journal = std::sync::Arc::new(MemoryJournal::new());
-    let memory = Run::new("memory", journal.clone(), Past::default(), still(), Fields::new(), false);
+    let memory = Run::new("memory", journal.clone(), ResumeState::default(), still(), Fields::new(), false);
     for run in [&*disk, &memory] {
         (0..4).for_each(|row| acked(complete(run, row)));
         acked(take(run, 1, &[0, 1]));
@@ -99,7 +99,7 @@ fn appends_after_closing_are_refused_and_the_directory_is_free() {
     let left: Run = (*run).clone();
     acked(complete(&run, 1));
     drop(run);
-    let refused = block_on(complete(&left, 2).ack).unwrap_err().to_string();
+    let refused = block_on(complete(&left, 2).durable).unwrap_err().to_string();
     assert!(refused.contains("closed"), "{refused}");
     assert!(left.payload(&id(1)).unwrap_err().to_string().contains("closed"));
     RunLog::open(directory.path(), Durability::Process).unwrap();

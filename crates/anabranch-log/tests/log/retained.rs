@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Cursor, Draft, EventKind, Group, GroupId, Reason, Recorded, Run, Seq, Then, TrainingStep};
+use anabranch_core::{Cursor, Draft, EventKind, Group, GroupId, Reason, RecordReceipt, Run, Seq, Then, TrainingStep};
 use anabranch_log::{Durability, OpenError, ReadError, ReadLog, RunLog, Sealer, Segment};
 use tempfile::tempdir;
 
@@ -57,7 +57,7 @@ fn save(run: &Run, step: u64, taken: Seq) {
     run.journal().checkpoint(&cursor, &mut |path| Ok(std::fs::write(path.join("weights"), b"w")?)).unwrap();
 }
 
-fn exclude(run: &Run, row: u64) -> Recorded {
+fn exclude(run: &Run, row: u64) -> RecordReceipt {
     let kind = EventKind::Excluded { id: id(row), reason: Reason::Stale { gap: 9 }, then: Then::Drop, dequeued: None };
     run.record(vec![Draft::new(kind, Vec::new())], &[])
 }

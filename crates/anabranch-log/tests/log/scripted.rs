@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anabranch_core::{
-    Context, Digest, Draft, Event, EventKind, Fields, Group, GroupId, Prompt, PromptId, Recorded, Run, Sample,
+    Context, Digest, Draft, Event, EventKind, Fields, Group, GroupId, Prompt, PromptId, RecordReceipt, Run, Sample,
     SampleTimes, SpanVersion, Status, TakenGroup, TrainingStep, Version, VersionSpan,
 };
 use anabranch_log::{OpenError, ReadLog};
@@ -41,17 +41,17 @@ pub fn group(row: u64) -> Group {
 }
 
 /// Leases and completes the group of `row`.
-pub fn complete(run: &Run, row: u64) -> Recorded {
+pub fn complete(run: &Run, row: u64) -> RecordReceipt {
     run.adopt(group(row)).complete().expect("it was not completed before")
 }
 
 /// Leases and completes the groups of `count` rows from `first` on, in one record: two events a group.
-pub fn complete_at_once(run: &Run, first: u64, count: u64) -> Recorded {
+pub fn complete_at_once(run: &Run, first: u64, count: u64) -> RecordReceipt {
     complete_these(run, &(first..first + count).map(group).collect::<Vec<_>>())
 }
 
 /// Leases and completes groups in one record.
-pub fn complete_these(run: &Run, groups: &[Group]) -> Recorded {
+pub fn complete_these(run: &Run, groups: &[Group]) -> RecordReceipt {
     let draft = |kind| Draft::new(kind, Vec::new());
     let drafts = groups.iter().flat_map(|group| {
         let (summary, payload) = (group.summary(), group.digest());
@@ -62,12 +62,12 @@ pub fn complete_these(run: &Run, groups: &[Group]) -> Recorded {
 }
 
 /// Admits the group of `row`.
-pub fn admit(run: &Run, row: u64) -> Recorded {
+pub fn admit(run: &Run, row: u64) -> RecordReceipt {
     run.record(vec![Draft::new(EventKind::Admitted { id: id(row) }, Vec::new())], &[])
 }
 
 /// Takes the groups of `rows` for training step `step`.
-pub fn take(run: &Run, step: u64, rows: &[u64]) -> Recorded {
+pub fn take(run: &Run, step: u64, rows: &[u64]) -> RecordReceipt {
     let taken = |row: &u64| TakenGroup { id: id(*row), dequeued: None, gap: Some(0), step_lag: Some(0) };
     let groups = rows.iter().map(taken).collect();
     let (step, digest) = (TrainingStep(step), Digest::of(&step.to_le_bytes()));
@@ -75,8 +75,8 @@ pub fn take(run: &Run, step: u64, rows: &[u64]) -> Recorded {
 }
 
 /// Waits for the acknowledgement.
-pub fn acked(recorded: Recorded) {
-    block_on(recorded.ack).expect("the log takes it");
+pub fn acked(recorded: RecordReceipt) {
+    block_on(recorded.durable).expect("the log takes it");
 }
 
 /// All events of the run in `path`, which must be readable and whole.

@@ -61,15 +61,15 @@ fn append(groups: u64, durability: Durability) -> (Duration, TempDir) {
     let directory = tempdir().unwrap();
     let run = RunLog::open(directory.path(), durability).unwrap();
     let adopted: Vec<Group> = (0..groups).map(|row| run.adopt(large(row))).collect();
-    block_on(run.settled()).unwrap();
+    block_on(run.flushed()).unwrap();
     let begun = Instant::now();
     for mut group in adopted {
-        let ack = group.complete().unwrap().ack;
+        let ack = group.complete().unwrap().durable;
         if durability == Durability::Sync {
             block_on(ack).unwrap();
         }
     }
-    block_on(run.settled()).unwrap();
+    block_on(run.flushed()).unwrap();
     let elapsed = begun.elapsed();
     run.close().unwrap();
     (elapsed, directory)
@@ -124,7 +124,7 @@ fn producers() {
                 scope.spawn(move || {
                     for row in 0..groups / producers {
                         let mut group = run.adopt(group(producer * 1_000_000 + row));
-                        block_on(group.complete().unwrap().ack).unwrap();
+                        block_on(group.complete().unwrap().durable).unwrap();
                     }
                 });
             }
@@ -149,7 +149,7 @@ fn opening() {
                     group
                 })
                 .collect();
-            block_on(complete_these(&run, &groups).ack).unwrap();
+            block_on(complete_these(&run, &groups).durable).unwrap();
         }
         run.close().unwrap();
         let size: u64 = files(directory.path()).iter().map(|file| std::fs::metadata(file).unwrap().len()).sum();

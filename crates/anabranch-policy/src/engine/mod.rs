@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll, ready};
 
-use anabranch_core::{Chunk, Engine, EngineError, InFlightMode, Request, Sampling, Version};
+use anabranch_core::{Chunk, Engine, EngineError, Request, Sampling, Version, WeightSync};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
@@ -86,7 +86,7 @@ type Output = UnboundedSender<Result<Chunk, EngineError>>;
 /// What the handles ask of the engine's thread.
 enum Command {
     Generate(Request, Output),
-    Pause(InFlightMode, Reply),
+    Pause(WeightSync, Reply),
     Install(Weights, Version, Reply),
     Resume(Reply),
 }
@@ -186,7 +186,7 @@ impl Engine for PolicyEngine {
         Generation { receiver, shared: self.shared.clone(), ended: false }.boxed()
     }
 
-    fn pause(&self, mode: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn pause(&self, mode: WeightSync) -> BoxFuture<'static, Result<(), EngineError>> {
         self.ask(|reply| Command::Pause(mode, reply))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use anabranch_core::{EngineError, InFlightMode, Version};
+use anabranch_core::{EngineError, Version, WeightSync};
 use anabranch_kernels::{Device, Tensor, elementwise};
 use cubecl::Runtime;
 
@@ -124,17 +124,17 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    fn pause(&mut self, mode: InFlightMode, reply: Reply) {
+    fn pause(&mut self, mode: WeightSync, reply: Reply) {
         self.paused = true;
         if let Some((_, version)) = self.installed {
             self.scheduler.flush(version);
             match mode {
-                InFlightMode::Retract => self.scheduler.retract(),
-                InFlightMode::Abort => self.scheduler.abort(version, "publication"),
-                InFlightMode::Drain | InFlightMode::InPlace => {}
+                WeightSync::Retract => self.scheduler.retract(),
+                WeightSync::Abort => self.scheduler.abort(version, "publication"),
+                WeightSync::Drain | WeightSync::InPlace => {}
             }
         }
-        if mode == InFlightMode::Drain {
+        if mode == WeightSync::Drain {
             self.draining.push(reply);
         } else {
             let _ = reply.send(Ok(()));

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use anabranch_core::{
-    Digest, Fields, GroupSummary, InFlightMode, OldestVersion, PromptId, Reason, TakenGroup, Value, Version,
+    Digest, Fields, GroupSummary, OldestVersion, PromptId, Reason, TakenGroup, Value, Version, WeightSync,
 };
 use proptest::prelude::*;
 
@@ -112,7 +112,7 @@ impl Model {
             }
             12 if self.publishing.is_none() => {
                 let (version, step, weights) = (Version(self.begun), TrainingStep(steps), digest(self.begun));
-                let mode = InFlightMode::Retract;
+                let mode = WeightSync::Retract;
                 self.record(EventKind::Publishing { version, step, updates: 2 * steps, weights, mode });
                 self.publishing = Some(self.begun);
                 self.begun += 1;

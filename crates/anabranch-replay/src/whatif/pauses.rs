@@ -1,10 +1,10 @@
 //! The clock of generation: it stands still while no sample may be continued.
 
-use anabranch_core::InFlightMode;
+use anabranch_core::WeightSync;
 
 /// Whether generation stands still only once no sample runs any more.
-pub(crate) fn waits(mode: InFlightMode) -> bool {
-    matches!(mode, InFlightMode::Drain | InFlightMode::Abort)
+pub(crate) fn waits(mode: WeightSync) -> bool {
+    matches!(mode, WeightSync::Drain | WeightSync::Abort)
 }
 
 /// A pause of generation.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use anabranch_core::{
-    Event, EventKind, Fields, GroupId, GroupSummary, InFlightMode, OldestVersion, Reason, SampleSummary, Seq, Status,
-    Then,
+    Event, EventKind, Fields, GroupId, GroupSummary, OldestVersion, Reason, SampleSummary, Seq, Status, Then,
+    WeightSync,
 };
 
 use super::WhatIfError;
 use super::pauses::{Pauses, waits};
 use super::recording::{NONE, PublicationCost, Session, Settlement, Spec, StepCost, Verdict};
-use crate::ids::ById;
+use crate::group_map::ById;
 use crate::schedule::Schedule;
 
 mod learner;
@@ -83,10 +83,6 @@ pub struct Recorder {
     deferred: Vec<(u32, u64, u64, Vec<SampleSummary>)>,
 }
 
-/// All modes, as the log names them.
-const MODES: [InFlightMode; 4] =
-    [InFlightMode::Retract, InFlightMode::InPlace, InFlightMode::Drain, InFlightMode::Abort];
-
 fn int(fields: &Fields, field: &str) -> u64 {
     fields.get(field).and_then(anabranch_core::Value::as_int).map_or(0, |int| int.max(0) as u64)
 }
@@ -158,9 +154,7 @@ impl Recorder {
             }
         }
         if operator == "publish"
-            && let Some(mode) = MODES
-                .into_iter()
-                .find(|mode| settings.get("mode").and_then(|value| value.as_text()) == Some(&format!("{mode:?}")))
+            && let Some(mode) = settings.get("mode").and_then(|value| value.as_text()?.parse().ok())
         {
             self.session.mode = mode;
         }
@@ -287,7 +281,7 @@ impl Recorder {
                 Some(_) => {}
                 None => self.ended_since.push(ended),
             }
-            let aborted = self.session.mode == InFlightMode::Abort && sample.status == Status::Aborted;
+            let aborted = self.session.mode == WeightSync::Abort && sample.status == Status::Aborted;
             spec.cut |= aborted && (self.publishing.is_some() || self.pauses.lie_around(ended));
             spec.known &= sample.oldest != Some(OldestVersion::Unknown);
         }

@@ -1,6 +1,6 @@
 //! What a log tells of how long everything took: all that a schedule under other settings needs.
 
-use anabranch_core::InFlightMode;
+use anabranch_core::WeightSync;
 
 use super::Settings;
 
@@ -107,7 +107,7 @@ pub(crate) struct Session {
     /// Its last event.
     pub(crate) last: u64,
     /// What became of samples in flight at its publications.
-    pub(crate) mode: InFlightMode,
+    pub(crate) mode: WeightSync,
     /// Versions begun and not published.
     pub(crate) burned: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_core::{Fields, InFlightMode, Order, Value};
+use anabranch_core::{Fields, Order, Value, WeightSync};
 use serde::Serialize;
 
 use super::WhatIfError;
@@ -32,7 +32,7 @@ pub struct Settings {
     pub update_interval: Option<u64>,
     /// What becomes of the samples in flight when weights are published; nothing where it is as in each session of the log.
     #[serde(serialize_with = "mode_name")]
-    pub mode: Option<InFlightMode>,
+    pub mode: Option<WeightSync>,
     /// Leases of a prompt whose groups are aborted or stale, the first among them; nothing where they are dropped.
     pub max_attempts: Option<u32>,
     /// Training steps after which the run is over; nothing where it goes on until no prompt is left.
@@ -40,8 +40,8 @@ pub struct Settings {
 }
 
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn mode_name<S: serde::Serializer>(mode: &Option<InFlightMode>, serializer: S) -> Result<S::Ok, S::Error> {
-    mode.map(|mode| format!("{mode:?}")).serialize(serializer)
+fn mode_name<S: serde::Serializer>(mode: &Option<WeightSync>, serializer: S) -> Result<S::Ok, S::Error> {
+    mode.map(WeightSync::log_name).serialize(serializer)
 }
 
 fn count(fields: Option<&Fields>, field: &str) -> Option<u64> {
@@ -50,7 +50,7 @@ fn count(fields: Option<&Fields>, field: &str) -> Option<u64> {
 
 impl Settings {
     /// Reads the settings of a log's operators. `mode` is that of all its publications, where there is one.
-    pub(crate) fn read(known: &BTreeMap<String, Fields>, mode: Option<InFlightMode>) -> Result<Self, WhatIfError> {
+    pub(crate) fn read(known: &BTreeMap<String, Fields>, mode: Option<WeightSync>) -> Result<Self, WhatIfError> {
         let fields = |operator: &str| known.get(operator);
         let needed = |operator: &'static str, field: &str| {
             count(fields(operator), field).ok_or_else(|| {

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use anabranch_core::{Ack, BoxError, Checkpoint, Cursor, Event, Group, GroupId, Journal, JournalError, MemoryJournal};
+use anabranch_core::{
+    AppendReceipt, BoxError, Checkpoint, Cursor, Event, Group, GroupId, Journal, JournalError, MemoryJournal,
+};
 
 use super::{mix, ms};
 
@@ -16,14 +18,14 @@ pub struct SlowJournal {
 }
 
 impl Journal for SlowJournal {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
         let first = events.first().map_or(0, |event| event.seq.0);
         let done = self.memory.append(events, payloads);
         if self.ack == 0 {
             return done;
         }
         let acknowledged = tokio::time::Instant::now() + ms(mix(first) % self.ack);
-        Ack::new(async move {
+        AppendReceipt::new(async move {
             tokio::time::sleep_until(acknowledged).await;
             done.await
         })

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, InFlightMode, MemoryJournal, OldestVersion, Past, Run, Unused,
+    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, OldestVersion, ResumeState, Run, Unused, WeightSync,
 };
-use anabranch_engine::{Chunking, End, HashChain, Reply, Sim};
 use anabranch_replay::{Fate, Recorder, Recording, Settings};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_timer};
+use anabranch_sim::{Chunking, End, HashChain, Reply, Sim};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_clock};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
@@ -87,7 +87,7 @@ impl Script {
 
     /// The events of a run with these settings, killed so many milliseconds into each session but the last. Where there
     /// are `modes`, each session publishes under the next one of them.
-    pub async fn run(&self, settings: &Settings, kills: &[u64], modes: &[InFlightMode]) -> Vec<Event> {
+    pub async fn run(&self, settings: &Settings, kills: &[u64], modes: &[WeightSync]) -> Vec<Event> {
         let dir = (!kills.is_empty()).then(|| tempfile::tempdir().unwrap());
         let (memory, checkpoints) = (MemoryJournal::new(), Mutex::default());
         let journal = Arc::new(SlowJournal { memory, ack: self.delays.ack, dir, checkpoints });
@@ -107,9 +107,10 @@ impl Script {
 
     async fn session(&self, settings: &Settings, changed: bool, journal: Arc<SlowJournal>) {
         let events = journal.memory.events();
-        let mut past = if events.is_empty() { Past::default() } else { anabranch_replay::resume(events).unwrap() };
+        let mut past =
+            if events.is_empty() { ResumeState::default() } else { anabranch_replay::resume(events).unwrap() };
         past.checkpoints = journal.checkpoints.lock().unwrap().iter().rev().cloned().collect();
-        let run = &Run::new("test", journal, past, tokio_timer(), Fields::new(), changed);
+        let run = &Run::new("test", journal, past, tokio_clock(), Fields::new(), changed);
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
         let rows = (0..self.rows).map(|row| (vec![row], Fields::new())).collect();
@@ -160,7 +161,7 @@ impl Script {
             .train(learner)
             .checkpoint_every(3)
             .publish_every(settings.update_interval.unwrap(), &engine)
-            .in_flight(settings.mode.unwrap());
+            .weight_sync(settings.mode.unwrap());
         let between = self.delays.between;
         let steps = steps.and_then(|step| async move {
             if between > 0 {
@@ -177,7 +178,7 @@ impl Script {
     }
 
     /// The same, killed on the way.
-    pub fn sessions(&self, settings: &Settings, kills: &[u64], modes: &[InFlightMode]) -> Vec<Event> {
+    pub fn sessions(&self, settings: &Settings, kills: &[u64], modes: &[WeightSync]) -> Vec<Event> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(self.run(settings, kills, modes))
     }
@@ -214,8 +215,8 @@ pub fn script(pace: u64) -> impl Strategy<Value = Script> {
 
 /// Which samples an aborting publication strikes depends on the order in which the engine wakes them, which no log tells:
 /// that mode has tests of its own.
-pub fn any_mode() -> impl Strategy<Value = InFlightMode> {
-    prop_oneof![Just(InFlightMode::Retract), Just(InFlightMode::InPlace), Just(InFlightMode::Drain)]
+pub fn any_mode() -> impl Strategy<Value = WeightSync> {
+    prop_oneof![Just(WeightSync::Retract), Just(WeightSync::InPlace), Just(WeightSync::Drain)]
 }
 
 /// Settings of all kinds.
@@ -260,7 +261,7 @@ pub fn settings() -> Settings {
         batch: 3,
         emit_partial: false,
         update_interval: Some(1),
-        mode: Some(InFlightMode::Retract),
+        mode: Some(WeightSync::Retract),
         max_attempts: None,
         steps: None,
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anabranch_core::{
-    Batch, Cause, Context, Dataset, Digest, Draft, EventKind, Fields, Group, InFlightMode, Lease, OldestVersion, Order,
-    Prompts, Reason, Run, Sample, SampleTimes, SpanVersion, Spans, Stamp, Status, TakenGroup, Timer, TrainingStep,
-    Unused, Version,
+    Batch, Cause, Context, Dataset, Digest, Draft, EventKind, Fields, Group, Lease, OldestVersion, Order, Prompts,
+    Reason, Run, Sample, SampleTimes, SessionClock, SpanVersion, Spans, Stamp, Status, TakenGroup, TrainingStep,
+    Unused, Version, WeightSync,
 };
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -32,9 +32,9 @@ pub struct HandClock(Arc<AtomicU64>);
 
 impl HandClock {
     /// The run's timer.
-    pub fn timer(&self) -> Timer {
+    pub fn session_clock(&self) -> SessionClock {
         let now = self.0.clone();
-        Timer::new(move || now.load(Ordering::Relaxed))
+        SessionClock::new(move || now.load(Ordering::Relaxed))
     }
 
     fn tick(&self, ns: u64) -> u64 {
@@ -108,7 +108,7 @@ impl Script {
         let weights = weights(self.step);
         let cause = if self.step.0 == 0 { Cause::Opened } else { Cause::Stepped };
         let enablers = vec![(cause, self.learner_free)];
-        let (version, begun) = self.run.begin_publication(weights, InFlightMode::Retract, enablers);
+        let (version, begun) = self.run.begin_publication(weights, WeightSync::Retract, enablers);
         let pause_began = self.run.now();
         let paused = self.clock.tick(1_000);
         self.clock.tick(2_000);

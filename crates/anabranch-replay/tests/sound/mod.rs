@@ -4,20 +4,20 @@
 
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, MemoryJournal, Past, Run, Seq, TakenGroup};
+use anabranch_core::{Event, EventKind, Fields, MemoryJournal, ResumeState, Run, Seq, TakenGroup};
 use anabranch_replay::{Violation, resume, verify};
 
 use crate::scripted::{HandClock, Script};
 
-pub fn open(journal: &Arc<MemoryJournal>, past: Past) -> Script {
+pub fn open(journal: &Arc<MemoryJournal>, past: ResumeState) -> Script {
     let clock = HandClock::default();
-    Script::new(Run::new("scripted", journal.clone(), past, clock.timer(), Fields::new(), false), clock)
+    Script::new(Run::new("scripted", journal.clone(), past, clock.session_clock(), Fields::new(), false), clock)
 }
 
 /// Two sessions: the first ends with groups in flight and buffered, and a batch taken but not trained.
 pub fn log() -> Vec<Event> {
     let journal = Arc::new(MemoryJournal::new());
-    let mut script = open(&journal, Past::default());
+    let mut script = open(&journal, ResumeState::default());
     script.publish();
     script.play(31);
     while !script.take() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use anabranch_core::{
-    Cause, Demand, Draft, Error, EventKind, Fields, Group, Order, Recorded, Run, Stage, Stamp, Value,
+    Cause, Demand, Draft, Error, EventKind, Fields, Group, Order, RecordReceipt, Run, Stage, Stamp, Value,
 };
 use futures::Stream;
 
@@ -111,7 +111,7 @@ fn refuse((group, waited): &mut (Group, bool)) {
     *waited = true;
 }
 
-fn admission(group: &Group, room: Option<Stamp>) -> Option<Recorded> {
+fn admission(group: &Group, room: Option<Stamp>) -> Option<RecordReceipt> {
     let completed = group.context.completed.map(|stamp| (Cause::Completed, stamp));
     let enablers = completed.into_iter().chain(room.map(|stamp| (Cause::Room, stamp))).collect();
     let draft = Draft::new(EventKind::Admitted { id: group.id.clone() }, enablers);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use anabranch_core::{
-    Dataset, Error, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Past, Run, Sample, SampleTimes,
-    SpanVersion, Spans, Status, Timer, Version,
+    Dataset, Error, EventKind, Fields, Group, GroupId, MemoryJournal, Order, ResumeState, Run, Sample, SampleTimes,
+    SessionClock, SpanVersion, Spans, Status, Version,
 };
 use futures::{Stream, StreamExt};
 use shuttle::future::block_on;
@@ -82,8 +82,8 @@ fn run() -> (Run, Arc<MemoryJournal>) {
     let journal = Arc::new(MemoryJournal::new());
     // Time that grows at every look, so that the log tells what came first.
     let ticks = std::sync::atomic::AtomicU64::new(0);
-    let timer = Timer::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    (Run::new("test", journal.clone(), Past::default(), timer, Fields::new(), false), journal)
+    let timer = SessionClock::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    (Run::new("test", journal.clone(), ResumeState::default(), timer, Fields::new(), false), journal)
 }
 
 /// Complete groups of the run, with oldest versions that go up and down; adopted, or leased from a source.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Batch, BoxError, Cause, Cursor, Digest, Draft, Engine, Error, EventKind, Fields, InFlightMode, Learner, Recorded,
-    RecordedBatch, Restored, Run, Seq, Stamp, StepReport, TrainingStep, Value, Version,
+    Batch, BoxError, Cause, Cursor, Digest, Draft, Engine, Error, EventKind, Fields, Learner, RecordReceipt,
+    RecordedBatch, Restored, Run, Seq, Stamp, StepReport, TrainingStep, Value, Version, WeightSync,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,7 +20,7 @@ use crate::publish::{publish_after, reinstall};
 pub(super) struct Plan<W> {
     pub(super) checkpoint_every: Option<u64>,
     pub(super) publishing: Option<Publishing<W>>,
-    pub(super) mode: InFlightMode,
+    pub(super) mode: WeightSync,
 }
 
 pub(super) struct Publishing<W> {
@@ -30,7 +30,7 @@ pub(super) struct Publishing<W> {
 
 impl<W> Default for Plan<W> {
     fn default() -> Self {
-        Self { checkpoint_every: None, publishing: None, mode: InFlightMode::default() }
+        Self { checkpoint_every: None, publishing: None, mode: WeightSync::default() }
     }
 }
 
@@ -148,7 +148,7 @@ impl<L: Learner> Trainer<L> {
     }
 
     /// Records a step that had not been recorded.
-    pub(super) fn stepped(&mut self, step: &mut Step, report: StepReport, taken: (Seq, Digest)) -> Recorded {
+    pub(super) fn stepped(&mut self, step: &mut Step, report: StepReport, taken: (Seq, Digest)) -> RecordReceipt {
         let enabler = self.run.clock().taken().filter(|stamp| stamp.moment.event() == Some(taken.0));
         let enabler = enabler.unwrap_or(Stamp::earlier(taken.0));
         self.count(step, report, taken);
@@ -199,7 +199,7 @@ impl<L: Learner> Trainer<L> {
     }
 
     /// Saves the learner, if the journal keeps checkpoints.
-    async fn checkpoint(&mut self, after: Stamp) -> Result<Option<(String, Recorded)>, Error> {
+    async fn checkpoint(&mut self, after: Stamp) -> Result<Option<(String, RecordReceipt)>, Error> {
         let (step, updates) = {
             let clock = self.run.clock();
             (clock.step(), clock.updates())
@@ -249,6 +249,6 @@ fn configure<W>(run: &Run, plan: &Plan<W>) -> Result<(), Error> {
     let every = |steps: Option<u64>| ("every".to_owned(), Value::from(steps));
     run.configure("train", Fields::from([("checkpoint_every".to_owned(), Value::from(plan.checkpoint_every))]))?;
     let Some(publishing) = &plan.publishing else { return Ok(()) };
-    let mode = ("mode".to_owned(), Value::from(format!("{:?}", plan.mode)));
+    let mode = ("mode".to_owned(), Value::from(plan.mode.log_name()));
     run.configure("publish", Fields::from([every(Some(publishing.every)), mode]))
 }

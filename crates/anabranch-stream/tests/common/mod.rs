@@ -9,30 +9,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Context, Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Past, Prompt, Run, Sample,
+    Context, Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Prompt, ResumeState, Run, Sample,
     SampleSummary, SampleTimes, Seq, SpanVersion, Spans, Status, Version,
 };
-use anabranch_stream::tokio_timer;
+use anabranch_stream::tokio_clock;
 
 /// A run in memory, and the journal that tells what happened.
-pub struct Recorded {
+pub struct RecordReceipt {
     pub run: Run,
     pub journal: Arc<MemoryJournal>,
 }
 
-impl Recorded {
+impl RecordReceipt {
     pub fn new() -> Self {
-        Self::after(Past::default())
+        Self::after(ResumeState::default())
     }
 
     /// A run whose earlier sessions left `past`.
-    pub fn after(past: Past) -> Self {
+    pub fn after(past: ResumeState) -> Self {
         Self::on(Arc::new(MemoryJournal::starting_at(past.next_seq)), past)
     }
 
     /// A run on a journal that may hold payloads already.
-    pub fn on(journal: Arc<MemoryJournal>, past: Past) -> Self {
-        let run = Run::new("test", journal.clone(), past, tokio_timer(), Fields::new(), false);
+    pub fn on(journal: Arc<MemoryJournal>, past: ResumeState) -> Self {
+        let run = Run::new("test", journal.clone(), past, tokio_clock(), Fields::new(), false);
         Self { run, journal }
     }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anabranch_core::{
-    Ack, BoxError, Checkpoint, Cursor, Digest, Event, EventKind, Group, GroupId, Journal, JournalError, MemoryJournal,
-    Past, Run,
+    AppendReceipt, BoxError, Checkpoint, Cursor, Digest, Event, EventKind, Group, GroupId, Journal, JournalError,
+    MemoryJournal, ResumeState, Run,
 };
 use parking_lot::Mutex;
 
@@ -23,7 +23,7 @@ impl DirJournal {
     }
 
     /// What the next session finds.
-    pub fn past(&self) -> Past {
+    pub fn past(&self) -> ResumeState {
         let mut past = anabranch_replay::resume(self.memory.events()).unwrap();
         past.checkpoints = self.checkpoints.lock().iter().rev().cloned().collect();
         past
@@ -31,12 +31,12 @@ impl DirJournal {
 
     /// The next session of the run.
     pub fn open(self: &Arc<Self>) -> Run {
-        Run::new("test", self.clone(), self.past(), anabranch_stream::tokio_timer(), [].into(), false)
+        Run::new("test", self.clone(), self.past(), anabranch_stream::tokio_clock(), [].into(), false)
     }
 }
 
 impl Journal for DirJournal {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> Ack {
+    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
         self.memory.append(events, payloads)
     }
 

@@ -33,8 +33,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = positive::<u64>)]
     pub update_interval: u64,
     /// What becomes of the samples in flight when weights are published
-    #[arg(long, value_enum, default_value_t = InFlightSamples::Retract)]
-    pub in_flight_mode: InFlightSamples,
+    #[arg(long, alias = "in-flight-mode", value_enum, default_value_t = InFlightSamples::Retract)]
+    pub weight_sync: InFlightSamples,
     /// What becomes of the prompts of stale and aborted groups
     #[arg(long, value_enum, default_value_t = UnusedPrompts::Retry)]
     pub unused: UnusedPrompts,

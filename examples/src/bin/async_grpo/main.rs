@@ -94,11 +94,11 @@ async fn train(
         UnusedPrompts::Drop => Unused::Drop,
         UnusedPrompts::Retry => Unused::Retry { max_attempts: 3 },
     };
-    let mode = match arguments.in_flight_mode {
-        InFlightSamples::Retract => InFlightMode::Retract,
-        InFlightSamples::InPlace => InFlightMode::InPlace,
-        InFlightSamples::Drain => InFlightMode::Drain,
-        InFlightSamples::Abort => InFlightMode::Abort,
+    let mode = match arguments.weight_sync {
+        InFlightSamples::Retract => WeightSync::Retract,
+        InFlightSamples::InPlace => WeightSync::InPlace,
+        InFlightSamples::Drain => WeightSync::Drain,
+        InFlightSamples::Abort => WeightSync::Abort,
     };
     let judge = task.clone();
     let groups = run
@@ -121,7 +121,7 @@ async fn train(
         .train(learner)
         .checkpoint_every(arguments.checkpoint_every)
         .publish_every(arguments.update_interval, engine)
-        .in_flight(mode);
+        .weight_sync(mode);
 
     let progress = Progress::new(run, arguments.steps, (!arguments.sync).then_some(arguments.capacity));
     while let Some(step) = steps.try_next().await? {

@@ -1,6 +1,6 @@
 //! A response that ages: begun under v3, finished under v4, trained on under v5.
 
-use anabranch::engine::Reply;
+use anabranch::sim::Reply;
 use anabranch::{Granularity, Reason};
 use anyhow::Result;
 

@@ -1,7 +1,7 @@
 //! Entry and exit checks: A starts first, B and C complete before it, and what is stale is found when it is taken out.
 
 use anabranch::Granularity;
-use anabranch::engine::{End as Script, Reply};
+use anabranch::sim::{End as Script, Reply};
 use anyhow::Result;
 
 use crate::ageing::{learner, verdict, weights};

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anabranch::Granularity;
-use anabranch::engine::Reply;
 use anabranch::replay::{Audit, audit};
+use anabranch::sim::Reply;
 use anyhow::Result;
 
 use crate::pipeline::{Setup, ms, record};

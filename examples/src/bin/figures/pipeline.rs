@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch::engine::{HashChain, Reply, Sim};
 use anabranch::prelude::*;
-use anabranch::{Event, EventKind, Fields, Granularity, Group, GroupId, Journal, MemoryJournal, Past, tokio_timer};
+use anabranch::sim::{HashChain, Reply, Sim};
+use anabranch::{
+    Event, EventKind, Fields, Granularity, Group, GroupId, Journal, MemoryJournal, ResumeState, tokio_clock,
+};
 use anyhow::Result;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -50,7 +52,7 @@ pub fn record(setup: Setup) -> Result<Recording> {
 
 async fn run(setup: Setup) -> Result<Recording> {
     let journal = Arc::new(MemoryJournal::new());
-    let run = Run::new("figures", journal.clone(), Past::default(), tokio_timer(), Fields::new(), false);
+    let run = Run::new("figures", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
     let engine = Sim::scripted(move |call| (setup.reply)(call.request.tokens[0], call.request.key.sample));
     let engine = engine.install_time(setup.installation);
     let learner = run.restore(HashChain::new(0))?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch::Granularity;
-use anabranch::engine::Reply;
+use anabranch::sim::Reply;
 use anyhow::Result;
 
 use crate::chart::{Chart, Lane, Paint, Sign};

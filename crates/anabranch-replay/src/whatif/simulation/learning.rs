@@ -1,6 +1,6 @@
 //! The learner: asks for groups, takes batches, trains and publishes.
 
-use anabranch_core::InFlightMode;
+use anabranch_core::WeightSync;
 
 use super::{Action, Fate, Learner, Publication, Simulation};
 use crate::whatif::draw::{Purpose, draw};
@@ -45,7 +45,7 @@ impl<S: Sink> Simulation<'_, S> {
         }
     }
 
-    fn mode(&self) -> InFlightMode {
+    fn mode(&self) -> WeightSync {
         self.settings.mode.unwrap_or(self.recording.sessions[self.session].mode)
     }
 
@@ -204,7 +204,7 @@ impl<S: Sink> Simulation<'_, S> {
             return self.after(cost.linger, u64::MAX, Action::Still);
         }
         self.publication = Publication::Draining;
-        if self.mode() == InFlightMode::Abort {
+        if self.mode() == WeightSync::Abort {
             self.abort_all(cost.drained);
         }
         if self.sampling == 0 {

@@ -6,7 +6,7 @@ use crate::{OldestVersion, Stamp, TrainingStep, Version};
 
 /// What is installed on the engines and how far the learner is.
 #[derive(Clone, Debug, Default)]
-pub struct Clock {
+pub struct VersionClock {
     version: Option<Version>,
     highest_begun: Option<Version>,
     step: TrainingStep,
@@ -17,7 +17,7 @@ pub struct Clock {
     taken: Option<Stamp>,
 }
 
-impl Clock {
+impl VersionClock {
     /// The version installed on the engines; nothing before the initial installation.
     pub fn version(&self) -> Option<Version> {
         self.version
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::Seq;
 
-    fn published(clock: &mut Clock, version: u64, step: u64) {
+    fn published(clock: &mut VersionClock, version: u64, step: u64) {
         clock.install(Version(version), TrainingStep(step), Stamp::earlier(Seq(0)));
     }
 
@@ -118,7 +118,7 @@ mod tests {
     /// The worked example of the contract: update interval 3, one optimizer update a step.
     #[test]
     fn steps_and_versions_are_two_clocks() {
-        let mut clock = Clock::default();
+        let mut clock = VersionClock::default();
         for step in 0..=11 {
             clock.complete(TrainingStep(step), step);
             if step % 3 == 0 {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_unknown_version_has_no_gap_and_a_begun_one_is_used_up() {
-        let mut clock = Clock::default();
+        let mut clock = VersionClock::default();
         assert_eq!((clock.gap(V3), clock.next_version()), (None, Version(0)));
         published(&mut clock, 0, 0);
         clock.begin(Version(1));

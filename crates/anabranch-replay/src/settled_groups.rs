@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anabranch_core::GroupId;
 
-use crate::ids::IdHasher;
+use crate::group_map::IdHasher;
 
 /// Names of groups, as sets of rows: sixty-four rows of one dataset, epoch and attempt share a word. Where an epoch takes
 /// its rows in any order, but most of them, a name takes about a byte; alone in its word it takes up to 75.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Chunk, Engine, EngineError, Finish, InFlightMode, Request, Sampling, SamplingKey, Version};
-use anabranch_engine::{Chunking, End, Reply, Sim};
+use anabranch_core::{Chunk, Engine, EngineError, Finish, Request, Sampling, SamplingKey, Version, WeightSync};
+use anabranch_sim::{Chunking, End, Reply, Sim};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 
@@ -64,8 +64,8 @@ async fn pauses_and_resumes_are_idempotent_and_time_stands_still_between() {
     let chunks = all(&sim, 0);
     let publication = async {
         sleep(ms(15)).await;
-        sim.pause(InFlightMode::Retract).await.unwrap();
-        sim.pause(InFlightMode::Retract).await.unwrap();
+        sim.pause(WeightSync::Retract).await.unwrap();
+        sim.pause(WeightSync::Retract).await.unwrap();
         sleep(ms(100)).await;
         sim.resume().await.unwrap();
         sim.resume().await.unwrap();
@@ -81,7 +81,7 @@ async fn draining_waits_for_what_runs_and_starts_nothing() {
     let running = sim.generate(request(0));
     sleep(ms(5)).await;
     let began = Instant::now();
-    let pause = sim.pause(InFlightMode::Drain);
+    let pause = sim.pause(WeightSync::Drain);
     let late = async {
         sleep(ms(1)).await;
         sim.generate(request(1))
@@ -105,7 +105,7 @@ async fn aborting_ends_what_runs_and_spares_what_waits() {
     let sim = installed(Sim::fixed(3, ms(10))).await;
     let running = sim.generate(request(0));
     sleep(ms(15)).await;
-    sim.pause(InFlightMode::Abort).await.unwrap();
+    sim.pause(WeightSync::Abort).await.unwrap();
     let waiting = sim.generate(request(1));
     sleep(ms(1)).await;
     sim.resume().await.unwrap();
@@ -150,7 +150,7 @@ async fn a_sample_is_the_same_whatever_runs_beside_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_chunk_a_token_leaves_with_its_token() {
-    let script = |_: &anabranch_engine::Call<'_>| Reply::timed(vec![ms(10), ms(20), ms(30)]);
+    let script = |_: &anabranch_sim::Call<'_>| Reply::timed(vec![ms(10), ms(20), ms(30)]);
     let sim = installed(Sim::scripted(script).chunking(Chunking::Token)).await;
     let began = Instant::now();
     let mut chunks = sim.generate(request(0));

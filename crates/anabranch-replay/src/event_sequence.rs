@@ -3,7 +3,7 @@
 use anabranch_core::{Cause, Enabler, Event, EventKind, Moment, Seq, Then};
 
 use crate::Violation;
-use crate::ids::ById;
+use crate::group_map::ById;
 use crate::ledger::Ledger;
 
 /// Density, sessions, time, and what enabled what.

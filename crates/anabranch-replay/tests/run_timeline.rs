@@ -1,18 +1,18 @@
-//! The course of a run says in slices what the audit says in sums.
+//! The timeline of a run says in slices what the audit says in sums.
 
 mod scripted;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use anabranch_core::{Cause, Event, EventKind, Fields, GroupId, MemoryJournal, Moment, Past, Run};
-use anabranch_replay::{COURSE_SLICES, Course, Series, Slice, audit, course, resume};
+use anabranch_core::{Cause, Event, EventKind, Fields, GroupId, MemoryJournal, Moment, ResumeState, Run};
+use anabranch_replay::{RunTimeline, Series, Slice, TIMELINE_SLICES, audit, resume, run_timeline};
 use scripted::{HandClock, Script};
 
-fn play(journal: &Arc<MemoryJournal>, past: Past, turns: usize) -> Script {
+fn play(journal: &Arc<MemoryJournal>, past: ResumeState, turns: usize) -> Script {
     let clock = HandClock::default();
     let published = past.published;
-    let run = Run::new("scripted", journal.clone(), past, clock.timer(), Fields::new(), true);
+    let run = Run::new("scripted", journal.clone(), past, clock.session_clock(), Fields::new(), true);
     let mut script = Script::new(run, clock);
     match published {
         Some((version, step, weights)) => script.reinstall(version, step, weights),
@@ -24,12 +24,12 @@ fn play(journal: &Arc<MemoryJournal>, past: Past, turns: usize) -> Script {
 
 fn log(turns: usize) -> Vec<Event> {
     let journal = Arc::new(MemoryJournal::new());
-    play(&journal, Past::default(), turns);
+    play(&journal, ResumeState::default(), turns);
     journal.events()
 }
 
-fn sum(course: &Course, of: impl Fn(&Slice) -> u64) -> u64 {
-    course.slices.iter().map(of).sum()
+fn sum(timeline: &RunTimeline, of: impl Fn(&Slice) -> u64) -> u64 {
+    timeline.slices.iter().map(of).sum()
 }
 
 fn histogram<'a>(series: impl Iterator<Item = &'a Series>) -> BTreeMap<u64, u64> {
@@ -41,39 +41,43 @@ fn histogram<'a>(series: impl Iterator<Item = &'a Series>) -> BTreeMap<u64, u64>
 }
 
 /// Everything that both tell, of any log.
-fn agrees_with_the_audit(log: &[Event]) -> Course {
-    let (course, audit) = (course(log), audit(log));
-    assert_eq!(course.open_ns, audit.open_ns);
-    assert_eq!(course.sessions_ns.len(), audit.sessions as usize);
-    assert!(course.slices.len() <= COURSE_SLICES && course.steps.len() <= COURSE_SLICES);
-    assert!(course.slices.len() as u64 * course.slice_ns >= course.open_ns);
-    assert_eq!(sum(&course, |slice| slice.consumed), audit.groups.consumed);
+fn agrees_with_the_audit(log: &[Event]) -> RunTimeline {
+    let (timeline, audit) = (timeline(log), audit(log));
+    assert_eq!(timeline.open_ns, audit.open_ns);
+    assert_eq!(timeline.sessions_ns.len(), audit.sessions as usize);
+    assert!(timeline.slices.len() <= TIMELINE_SLICES && timeline.steps.len() <= TIMELINE_SLICES);
+    assert!(timeline.slices.len() as u64 * timeline.slice_ns >= timeline.open_ns);
+    assert_eq!(sum(&timeline, |slice| slice.consumed), audit.groups.consumed);
     for (reason, groups) in &audit.groups.excluded {
-        assert_eq!(sum(&course, |slice| slice.excluded.get(reason).copied().unwrap_or_default()), *groups, "{reason}");
+        assert_eq!(
+            sum(&timeline, |slice| slice.excluded.get(reason).copied().unwrap_or_default()),
+            *groups,
+            "{reason}"
+        );
     }
-    assert_eq!(histogram(course.slices.iter().map(|s| &s.gap_consumed)), audit.gap.consumed.histogram);
-    assert_eq!(histogram(course.slices.iter().map(|s| &s.gap_excluded)), audit.gap.excluded.histogram);
-    assert_eq!(sum(&course, |slice| slice.published), audit.publications.published);
-    assert_eq!(sum(&course, |slice| slice.paused_ns), audit.publications.pause.total_ns);
-    assert_eq!(sum(&course, |slice| slice.training_ns), audit.learner.training.total_ns);
-    assert_eq!(sum(&course, |slice| slice.learner_wait_ns), audit.learner.wait.total_ns);
-    let waited: u64 = course.steps.iter().map(|step| step.learner_wait.total_ns).sum();
+    assert_eq!(histogram(timeline.slices.iter().map(|s| &s.gap_consumed)), audit.gap.consumed.histogram);
+    assert_eq!(histogram(timeline.slices.iter().map(|s| &s.gap_excluded)), audit.gap.excluded.histogram);
+    assert_eq!(sum(&timeline, |slice| slice.published), audit.publications.published);
+    assert_eq!(sum(&timeline, |slice| slice.paused_ns), audit.publications.pause.total_ns);
+    assert_eq!(sum(&timeline, |slice| slice.training_ns), audit.learner.training.total_ns);
+    assert_eq!(sum(&timeline, |slice| slice.learner_wait_ns), audit.learner.wait.total_ns);
+    let waited: u64 = timeline.steps.iter().map(|step| step.learner_wait.total_ns).sum();
     assert_eq!(waited, audit.learner.wait.total_ns);
-    assert_eq!(course.steps.iter().map(|step| step.steps).sum::<u64>(), audit.learner.steps);
-    assert_eq!(course.limits, audit.limits);
-    course
+    assert_eq!(timeline.steps.iter().map(|step| step.steps).sum::<u64>(), audit.learner.steps);
+    assert_eq!(timeline.limits, audit.limits);
+    timeline
 }
 
 #[test]
 fn slices_add_up_to_the_audit() {
-    let course = agrees_with_the_audit(&log(40));
-    assert!(sum(&course, |slice| slice.training_ns) > 0 && sum(&course, |slice| slice.learner_wait_ns) > 0);
-    assert!(course.slices.iter().any(|slice| slice.excluded.contains_key("stale")));
-    assert!(course.slices.len() > COURSE_SLICES / 2);
-    let (width, columns) = course.columns(50);
-    assert!(columns.len() <= 50 && width % course.slice_ns == 0 && width * columns.len() as u64 >= course.open_ns);
-    assert_eq!(columns.iter().map(|slice| slice.consumed).sum::<u64>(), sum(&course, |slice| slice.consumed));
-    // A course of few events and one that had to widen its slices often.
+    let timeline = agrees_with_the_audit(&log(40));
+    assert!(sum(&timeline, |slice| slice.training_ns) > 0 && sum(&timeline, |slice| slice.learner_wait_ns) > 0);
+    assert!(timeline.slices.iter().any(|slice| slice.excluded.contains_key("stale")));
+    assert!(timeline.slices.len() > TIMELINE_SLICES / 2);
+    let (width, columns) = timeline.columns(50);
+    assert!(columns.len() <= 50 && width % timeline.slice_ns == 0 && width * columns.len() as u64 >= timeline.open_ns);
+    assert_eq!(columns.iter().map(|slice| slice.consumed).sum::<u64>(), sum(&timeline, |slice| slice.consumed));
+    // A timeline of few events and one that had to widen its slices often.
     agrees_with_the_audit(&log(3));
     agrees_with_the_audit(&log(100));
     agrees_with_the_audit(&[]);
@@ -82,7 +86,7 @@ fn slices_add_up_to_the_audit() {
 #[test]
 fn groups_are_where_the_log_puts_them() {
     let log = log(40);
-    let course = course(&log);
+    let timeline = timeline(&log);
     let end = log.last().unwrap().at;
     let (mut leased, mut completed, mut admitted) = (HashMap::new(), HashMap::new(), HashMap::new());
     let (mut flying, mut waiting, mut buffered) = (0, 0, 0);
@@ -117,9 +121,9 @@ fn groups_are_where_the_log_puts_them() {
     waiting += completed.values().map(|at| end - at).sum::<u64>();
     buffered += admitted.values().map(|at| end - at).sum::<u64>();
     assert!(flying > 0 && waiting > 0 && buffered > 0);
-    assert_eq!(sum(&course, |slice| slice.in_flight_ns), flying);
-    assert_eq!(sum(&course, |slice| slice.waiting_ns), waiting);
-    assert_eq!(sum(&course, |slice| slice.buffered_ns), buffered);
+    assert_eq!(sum(&timeline, |slice| slice.in_flight_ns), flying);
+    assert_eq!(sum(&timeline, |slice| slice.waiting_ns), waiting);
+    assert_eq!(sum(&timeline, |slice| slice.buffered_ns), buffered);
     let times = |event: &Event| match &event.kind {
         EventKind::Completed { summary, .. } => {
             summary.samples.iter().map(|s| s.times.ended.unwrap() - s.times.submitted.unwrap()).sum()
@@ -128,22 +132,22 @@ fn groups_are_where_the_log_puts_them() {
     };
     // The script configures no generation, so that a group left in flight counts as one sample.
     let generating = log.iter().map(times).sum::<u64>() + leased.values().map(|at| end - at).sum::<u64>();
-    assert_eq!(sum(&course, |slice| slice.generating_ns), generating);
-    let full = course.slice_ns * course.limits.capacity.unwrap();
-    assert!(course.slices.iter().all(|slice| slice.buffered_ns <= full), "no more than the buffer holds");
+    assert_eq!(sum(&timeline, |slice| slice.generating_ns), generating);
+    let full = timeline.slice_ns * timeline.limits.capacity.unwrap();
+    assert!(timeline.slices.iter().all(|slice| slice.buffered_ns <= full), "no more than the buffer holds");
 }
 
 #[test]
 fn losses_and_rewards_stand_at_their_steps() {
     let log = log(40);
-    let course = course(&log);
-    assert_eq!(course.slice_steps, 1);
-    for (step, slice) in (1_u32..).zip(&course.steps) {
+    let timeline = timeline(&log);
+    assert_eq!(timeline.slice_steps, 1);
+    for (step, slice) in (1_u32..).zip(&timeline.steps) {
         let loss = Some(-f64::from(step)).filter(|_| slice.steps > 0);
         assert_eq!((slice.loss.mean(), slice.loss.max), (loss, loss));
         assert_eq!(slice.reward_consumed.count, slice.steps * scripted::BATCH as u64);
     }
-    let completed: u64 = course.steps.iter().map(|step| step.reward_completed.count).sum();
+    let completed: u64 = timeline.steps.iter().map(|step| step.reward_completed.count).sum();
     let rewarded = |event: &&Event| matches!(&event.kind, EventKind::Completed { summary, .. } if summary.samples.iter().any(|s| s.reward.is_some()));
     assert_eq!(completed, log.iter().filter(rewarded).count() as u64);
 }
@@ -151,16 +155,16 @@ fn losses_and_rewards_stand_at_their_steps() {
 #[test]
 fn sessions_follow_each_other_without_the_pause_between() {
     let journal = Arc::new(MemoryJournal::new());
-    play(&journal, Past::default(), 10);
+    play(&journal, ResumeState::default(), 10);
     let killed = journal.events();
     play(&journal, resume(journal.events()).unwrap(), 10);
     let log = journal.events();
     assert!(log.iter().any(|event| matches!(event.kind, EventKind::Reissued { .. })));
-    let course = agrees_with_the_audit(&log);
-    assert_eq!(course.sessions_ns, [0, killed.last().unwrap().at]);
+    let timeline = agrees_with_the_audit(&log);
+    assert_eq!(timeline.sessions_ns, [0, killed.last().unwrap().at]);
     let first = audit(&killed);
-    let before = course.sessions_ns[1] / course.slice_ns;
-    let consumed: u64 = course.slices[..=before as usize].iter().map(|slice| slice.consumed).sum();
+    let before = timeline.sessions_ns[1] / timeline.slice_ns;
+    let consumed: u64 = timeline.slices[..=before as usize].iter().map(|slice| slice.consumed).sum();
     assert!(consumed >= first.groups.consumed && first.groups.consumed > 0);
 }
 
@@ -168,7 +172,7 @@ fn sessions_follow_each_other_without_the_pause_between() {
 #[test]
 fn the_wait_begins_with_the_enabler_that_the_batch_names() {
     let mut log = log(40);
-    let before: u64 = course(&log).slices.iter().map(|slice| slice.learner_wait_ns).sum();
+    let before: u64 = timeline(&log).slices.iter().map(|slice| slice.learner_wait_ns).sum();
     let mut stepped = None;
     for event in &mut log {
         match &event.kind {
@@ -181,6 +185,6 @@ fn the_wait_begins_with_the_enabler_that_the_batch_names() {
             _ => {}
         }
     }
-    let course = agrees_with_the_audit(&log);
-    assert!(sum(&course, |slice| slice.learner_wait_ns) > before, "the publications after the steps count as well");
+    let timeline = agrees_with_the_audit(&log);
+    assert!(sum(&timeline, |slice| slice.learner_wait_ns) > before, "the publications after the steps count as well");
 }

@@ -1,4 +1,4 @@
-//! The course of a run: what it was doing when, in so few slices that a picture of a long run stays small.
+//! The timeline of a run: what it was doing when, in so few slices that a picture of a long run stays small.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +20,25 @@ use self::learner::LearnerTimes;
 use self::slices::{Slices, merge};
 pub use self::spread::Spread;
 
-/// Most slices of time, and most slices of training steps, that a course has.
-pub const COURSE_SLICES: usize = 480;
+/// Most slices of time, and most slices of training steps, that a timeline has.
+pub const TIMELINE_SLICES: usize = 480;
 
 /// What a run was doing when.
 ///
 /// Times count only while the run was open: sessions follow each other without the pauses between them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Course {
+pub struct RunTimeline {
     /// How long the run was open, over all sessions, in nanoseconds.
     pub open_ns: u64,
-    /// When each session began, in nanoseconds of that time: at most [`COURSE_SLICES`], then the first ones.
+    /// When each session began, in nanoseconds of that time: at most [`TIMELINE_SLICES`], then the first ones.
     pub sessions_ns: Vec<u64>,
     /// The width of a slice of time, in nanoseconds.
     pub slice_ns: u64,
-    /// Slices of time, from the run's beginning to its end, at most [`COURSE_SLICES`]. The last may be cut short.
+    /// Slices of time, from the run's beginning to its end, at most [`TIMELINE_SLICES`]. The last may be cut short.
     pub slices: Vec<Slice>,
     /// Training steps in a slice of steps.
     pub slice_steps: u64,
-    /// Slices of training steps, from step 1, at most [`COURSE_SLICES`].
+    /// Slices of training steps, from step 1, at most [`TIMELINE_SLICES`].
     pub steps: Vec<StepSlice>,
     /// The limits in force at the end.
     pub limits: Limits,
@@ -46,7 +46,7 @@ pub struct Course {
     pub slots: Option<u64>,
 }
 
-impl Course {
+impl RunTimeline {
     /// The slices of time merged into at most `columns` of equal width: that width, in nanoseconds, and the columns.
     ///
     /// # Panics
@@ -113,7 +113,7 @@ pub struct StepSlice {
     pub learner_wait: Durations,
 }
 
-/// Computes a [`Course`], event by event.
+/// Computes a [`RunTimeline`], event by event.
 #[derive(Debug, Default)]
 pub struct Plotter {
     slices: Slices<Slice>,
@@ -157,8 +157,8 @@ impl Plotter {
         self.groups(event);
     }
 
-    /// The course of what was seen.
-    pub fn finish(mut self) -> Course {
+    /// The timeline of what was seen.
+    pub fn finish(mut self) -> RunTimeline {
         self.places.end(self.now, &mut self.slices);
         self.learner.end(self.now, &mut self.slices);
         self.end_pause(self.now);
@@ -166,7 +166,7 @@ impl Plotter {
         let (slice_ns, slices) = self.slices.finish();
         let (slice_steps, steps) = self.steps.finish();
         let (limits, slots, sessions_ns) = (self.limits, self.slots, self.sessions);
-        Course { open_ns, sessions_ns, slice_ns, slices, slice_steps, steps, limits, slots }
+        RunTimeline { open_ns, sessions_ns, slice_ns, slices, slice_steps, steps, limits, slots }
     }
 
     /// What ran in the session before ended with it.
@@ -175,7 +175,7 @@ impl Plotter {
         self.learner.end(self.now, &mut self.slices);
         self.end_pause(self.now);
         self.session_begun = self.now;
-        if self.sessions.len() < COURSE_SLICES {
+        if self.sessions.len() < TIMELINE_SLICES {
             self.sessions.push(self.now);
         }
     }
@@ -274,8 +274,8 @@ impl Plotter {
 /// What is kept of a group until it is settled: its oldest version and its mean reward.
 type Kept = (Option<OldestVersion>, Option<f64>);
 
-/// The course of a run, from all its events, in order.
-pub fn course<'a>(events: impl IntoIterator<Item = &'a Event>) -> Course {
+/// The timeline of a run, from all its events, in order.
+pub fn timeline<'a>(events: impl IntoIterator<Item = &'a Event>) -> RunTimeline {
     let mut plotter = Plotter::new();
     events.into_iter().for_each(|event| plotter.push(event));
     plotter.finish()

@@ -1,7 +1,7 @@
 //! An axis cut into equal slices whose width doubles whenever it outgrows them: however long it gets, the same memory.
 
-use crate::COURSE_SLICES;
-use crate::course::{Slice, StepSlice};
+use crate::TIMELINE_SLICES;
+use crate::run_timeline::{Slice, StepSlice};
 
 /// What can be summed up over a slice.
 pub(super) trait Merge: Clone + Default {
@@ -61,8 +61,8 @@ impl<T> Default for Slices<T> {
 impl<T: Merge> Slices<T> {
     /// Makes the axis reach as far as `position`.
     pub(super) fn reach(&mut self, position: u64) {
-        while position / self.width >= COURSE_SLICES as u64 {
-            let mut halved: Vec<T> = Vec::with_capacity(COURSE_SLICES);
+        while position / self.width >= TIMELINE_SLICES as u64 {
+            let mut halved: Vec<T> = Vec::with_capacity(TIMELINE_SLICES);
             for (index, slice) in std::mem::take(&mut self.slices).into_iter().enumerate() {
                 match halved.last_mut() {
                     Some(last) if index % 2 == 1 => last.merge(slice),
@@ -114,8 +114,8 @@ mod tests {
         slices.spread(100, 900_000, |slice, ns| slice.training_ns += ns);
         slices.spread(5, 5, |slice, _| slice.published += 1);
         let (width, slices) = slices.finish();
-        assert!(slices.len() <= COURSE_SLICES && width.is_power_of_two());
-        assert!(slices.len() > COURSE_SLICES / 2, "no slice is wider than it has to be");
+        assert!(slices.len() <= TIMELINE_SLICES && width.is_power_of_two());
+        assert!(slices.len() > TIMELINE_SLICES / 2, "no slice is wider than it has to be");
         let sum = |get: fn(&Slice) -> u64| slices.iter().map(get).sum::<u64>();
         assert_eq!((sum(|s| s.consumed), sum(|s| s.training_ns), sum(|s| s.published)), (6, 899_900, 0));
         assert!(slices.iter().all(|slice| slice.training_ns <= width));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-use crate::{Clock, Cursor, Digest, Fields, GroupId, Meter, Seq, TakenGroup, TrainingStep, Version};
+use crate::{Cursor, Digest, Fields, GroupId, Meter, Seq, TakenGroup, TrainingStep, Version, VersionClock};
 
 /// A prompt queued to be leased again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Checkpoint {
 
 /// The past of a run. Empty for a new one.
 #[derive(Clone, Debug, Default)]
-pub struct Past {
+pub struct ResumeState {
     /// The number of the session that begins now: 0 for a new run.
     pub session: u32,
     /// Where the log goes on.
@@ -84,7 +84,7 @@ pub struct Past {
     /// Groups for the buffer: those admitted, in order; then those completed, in order.
     pub queued: Vec<QueuedGroup>,
     /// Versions and steps.
-    pub clock: Clock,
+    pub clock: VersionClock,
     /// The version last published, its training step and its weights.
     pub published: Option<(Version, TrainingStep, Digest)>,
     /// All batches taken, in order.

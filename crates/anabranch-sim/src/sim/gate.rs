@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anabranch_core::{InFlightMode, Request, SamplingKey, SpanVersion, Version};
+use anabranch_core::{Request, SamplingKey, SpanVersion, Version, WeightSync};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -158,16 +158,16 @@ impl Gate {
         (version, seat.cached_under != state.installed)
     }
 
-    pub(super) async fn pause(&self, mode: InFlightMode) {
+    pub(super) async fn pause(&self, mode: WeightSync) {
         {
             let mut state = self.state.lock();
             state.admitting = false;
-            state.sampling = mode == InFlightMode::Drain;
-            state.retractions += u64::from(mode == InFlightMode::Retract);
-            state.aborts += u64::from(mode == InFlightMode::Abort);
+            state.sampling = mode == WeightSync::Drain;
+            state.retractions += u64::from(mode == WeightSync::Retract);
+            state.aborts += u64::from(mode == WeightSync::Abort);
         }
         self.changed();
-        if matches!(mode, InFlightMode::Drain | InFlightMode::Abort) {
+        if matches!(mode, WeightSync::Drain | WeightSync::Abort) {
             loop {
                 let idle = self.idle.notified();
                 if self.state.lock().stats.running == 0 {

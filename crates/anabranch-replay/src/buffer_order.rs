@@ -6,7 +6,7 @@ use anabranch_core::{Event, EventKind, GroupId, OldestVersion, Order, Seq};
 
 use crate::Violation;
 use crate::configuration::Limits;
-use crate::ids::ById;
+use crate::group_map::ById;
 use crate::ledger::Ledger;
 
 /// What entered the buffer and what left it, by session.

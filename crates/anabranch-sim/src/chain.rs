@@ -14,7 +14,7 @@ const FILE: &str = "chain.txt";
 ///
 /// ```
 /// use anabranch_core::{GroupId, Learner};
-/// use anabranch_engine::HashChain;
+/// use anabranch_sim::HashChain;
 ///
 /// let mut learner = HashChain::new(1);
 /// let ids: Vec<GroupId> = ["d/0/0", "d/0/1"].iter().map(|id| id.parse().unwrap()).collect();

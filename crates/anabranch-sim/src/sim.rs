@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Chunk, Engine, EngineError, InFlightMode, Request, Version};
+use anabranch_core::{Chunk, Engine, EngineError, Request, Version, WeightSync};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -61,7 +61,7 @@ pub struct SimStats {
 /// ```
 /// use std::time::Duration;
 /// use anabranch_core::{Engine, Finish, Request, Sampling, SamplingKey, Version};
-/// use anabranch_engine::{Reply, Sim};
+/// use anabranch_sim::{Reply, Sim};
 /// use futures::TryStreamExt;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -182,7 +182,7 @@ impl Engine for Sim {
         .boxed()
     }
 
-    fn pause(&self, mode: InFlightMode) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn pause(&self, mode: WeightSync) -> BoxFuture<'static, Result<(), EngineError>> {
         let inner = self.0.clone();
         async move {
             inner.gate.pause(mode).await;
