@@ -63,4 +63,4 @@ pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
 pub use stamp::{Cause, Enabler, Moment, Seq, SessionClock, Stamp};
 pub use value::{Fields, Value};
 pub use version::{Digest, TrainingStep, Version};
-pub use version_clock::Clock;
+pub use version_clock::VersionClock;

@@ -29,7 +29,7 @@ pub use learner_free::LearnerFree;
 pub use ledger::{Balance, Place};
 pub use recompute::{Difference, Recompute, Recomputed, recompute};
 pub use resume::{RUN_SETTINGS, Resume, ResumeError, resume};
-pub use run_timeline::{Plotter, RunTimeline, Slice, Spread, StepSlice, TIMELINE_SLICES, run_timeline};
+pub use run_timeline::{Plotter, RunTimeline, Slice, Spread, StepSlice, TIMELINE_SLICES, timeline};
 pub use schedule::{Mismatch, Schedule, self_check};
 pub use series::{Change, Durations, Series};
 pub use verify::{Report, Verifier, verify};

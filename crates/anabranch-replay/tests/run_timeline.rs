@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use anabranch_core::{Cause, Event, EventKind, Fields, GroupId, MemoryJournal, Moment, ResumeState, Run};
-use anabranch_replay::{RunTimeline, Series, Slice, TIMELINE_SLICES, audit, resume, run_timeline};
+use anabranch_replay::{RunTimeline, Series, Slice, TIMELINE_SLICES, audit, resume, timeline};
 use scripted::{HandClock, Script};
 
 fn play(journal: &Arc<MemoryJournal>, past: ResumeState, turns: usize) -> Script {

@@ -44,7 +44,7 @@ async fn steps(run: &Run, setting: &Setting, rows: u32, take: usize) -> Vec<Step
         .prompts(dataset(rows))
         .unused(Unused::Retry { max_attempts: 2 })
         .pace(MaxStaleness(setting.lead), setting.batch)
-        .publish_every(setting.interval)
+        .update_interval(setting.interval)
         .generate(&engine, InFlight::groups(20), Samples(2))
         .log(run)
         .buffer(Capacity::groups(50));
