@@ -59,7 +59,7 @@ fn group(row: u64, tokens: u32) -> Group {
     };
     let id = GroupId { prompt: prompt.id.clone(), attempt: 0 };
     let samples = (0..SAMPLES).map(&mut sample).collect();
-    Group { id, prompt, expected: SAMPLES, samples, extra: Fields::new(), context: anabranch::Context::default() }
+    Group { id, prompt, expected: SAMPLES, samples, extra: Fields::new() }
 }
 
 /// Its tokens, log-probs and masks, one after another.

@@ -79,8 +79,7 @@ impl Journal for Nowhere {
 }
 
 async fn chain(groups: u64, capacity: usize) -> Result<u64, BoxError> {
-    let run =
-        Run::new("bench", Arc::new(Nowhere), ResumeState::default(), SessionClock::monotonic(), Fields::new(), false);
+    let run = Run::builder("bench").journal(Arc::new(Nowhere)).open().expect("a new run");
     let dataset = Dataset::new("d", (0..10).map(|row| (vec![row], Fields::new())).collect())?;
     let epochs = u32::try_from(groups / 10)?;
     let mut batches = run
@@ -137,7 +136,7 @@ async fn plain_group(row: u64) -> Result<Group, BoxError> {
         });
     }
     let id = GroupId { prompt: id, attempt: 0 };
-    Ok(Group { id, prompt, expected: 8, samples, extra: Fields::new(), context: anabranch::Context::default() })
+    Ok(Group { id, prompt, expected: 8, samples, extra: Fields::new() })
 }
 
 async fn channel(mut groups: impl Stream<Item = Group> + Send + Unpin + 'static, capacity: usize) -> u64 {

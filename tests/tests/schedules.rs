@@ -23,7 +23,7 @@ fn generation(row: u32) -> Duration {
 /// The events of one run of the chain, and how long it took.
 async fn schedule(buffered: bool) -> (Vec<Event>, Duration) {
     let journal = Arc::new(MemoryJournal::new());
-    let run = Run::new("schedules", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
+    let run = Run::builder("schedules").journal(journal.clone()).clock(tokio_clock()).open().unwrap();
     let engine = Sim::scripted(|call| Reply::tokens(1, generation(call.request.tokens[0]))).install_time(INSTALLATION);
     let learner = run.restore(HashChain::new(0)).expect("a new run");
     let rows = (0..BATCH as u32 * BATCHES).map(|row| (vec![row], Fields::new())).collect();

@@ -8,8 +8,9 @@ mod runs;
 use std::fs;
 use std::path::Path;
 
-use anabranch_core::{Draft, EventKind, GroupId, Seq};
+use anabranch_core::{EventKind, GroupId, Seq};
 use anabranch_parquet::{SegmentReader, Segments};
+use anabranch_stream::by_hand::Draft;
 use runs::{answer, complaint, consumed, events, files, json, killed, read, record};
 
 #[test]
@@ -56,7 +57,7 @@ fn a_group_tells_its_history() {
 fn a_sound_run_verifies_and_a_tampered_one_is_named() {
     let run = tempfile::tempdir().unwrap();
     record(run.path(), 20, |script, _| {
-        script.run.finish();
+        drop(script.run.finish());
     });
     let text = answer(0, &[&"verify", &run.path()]);
     assert!(text.contains("sound: ") && text.contains("payloads with their recorded digests"), "{text}");

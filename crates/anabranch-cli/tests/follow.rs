@@ -75,7 +75,7 @@ fn tail_follows_until_the_run_ends() {
         seal(run.path(), log, 12, 120);
         assert!(lines.next().unwrap().unwrap().starts_with("read        sealed segments of a live run"));
         script.play(4);
-        script.run.finish();
+        drop(script.run.finish());
         log.sync().unwrap();
         child = Some((spawned, lines));
     });

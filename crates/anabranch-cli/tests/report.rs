@@ -79,7 +79,7 @@ fn the_page_needs_nothing_else() {
 fn finished_runs_and_parquet_alone_draw_the_same() {
     let run = tempfile::tempdir().unwrap();
     record(run.path(), 20, |script, _| {
-        script.run.finish();
+        drop(script.run.finish());
     });
     let (page, said) = report(run.path());
     assert!(page.contains("<b>finished</b>"));

@@ -322,7 +322,7 @@ impl EventKind {
     }
 
     /// Whether it changes what the gaps and lags of waiting groups are measured against, or comes once a training step.
-    pub(crate) fn moves_clocks(&self) -> bool {
+    pub fn moves_clocks(&self) -> bool {
         matches!(
             self,
             Self::BatchTaken { .. }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MalformedGroup;
 use crate::span;
-use crate::{Digest, Fields, GroupId, GroupSummary, Lease, OldestVersion, Prompt, SampleSummary, Stamp, VersionSpan};
+use crate::{Digest, Fields, GroupId, GroupSummary, OldestVersion, Prompt, SampleSummary, VersionSpan};
 
 /// How a sample ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -110,42 +110,6 @@ impl Sample {
     }
 }
 
-/// What a group carries through the pipeline beside its data; never stored. A clone of a group is data only: its context
-/// is empty, so that a lease stays with exactly one group.
-#[derive(Debug, Default)]
-pub struct Context {
-    /// The lease that this group settles.
-    pub lease: Option<Lease>,
-    /// Its `Completed` record, once logged.
-    pub completed: Option<Stamp>,
-    /// Digest of its payload, once completed.
-    pub payload: Option<Digest>,
-    /// Its `Admitted` record, once admitted.
-    pub admitted: Option<Stamp>,
-    /// When it was taken out of the buffer.
-    pub dequeued: Option<u64>,
-    /// Whether checks 1 and 2 of the entry have passed.
-    pub checked: bool,
-    /// Whether it went through `.log` in this session: filters after that judge it even where it was restored.
-    pub logged: bool,
-    /// The largest gap that the exit check allows, where `.fresh` stands in the pipeline.
-    pub max_gap: Option<u64>,
-    /// Whether a group of unknown version may pass a limit.
-    pub allow_unknown: bool,
-}
-
-impl Clone for Context {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl PartialEq for Context {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 /// The samples of one lease. Admitted, consumed, excluded and retried whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
@@ -159,9 +123,6 @@ pub struct Group {
     pub samples: Vec<Sample>,
     /// Whatever the user attaches; stored with the group.
     pub extra: Fields,
-    /// What it carries through the pipeline.
-    #[serde(skip)]
-    pub context: Context,
 }
 
 impl Group {

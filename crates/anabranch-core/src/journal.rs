@@ -66,7 +66,7 @@ pub trait Journal: Send + Sync + 'static {
     /// none. The order is fixed at the call, which never waits for the disk longer than encoding takes.
     fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt;
 
-    /// Reads a completed group back: data only, its context is empty.
+    /// Reads a completed group back: as it was logged.
     ///
     /// # Errors
     /// Where it is not there, or damaged.

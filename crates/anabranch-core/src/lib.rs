@@ -1,66 +1,47 @@
-//! The core types of anabranch: what flows through a pipeline, what is recorded about it, and the four traits that a
-//! pipeline is made of ([`Engine`], [`Learner`], [`Journal`], and `RolloutExt` in `anabranch-stream`).
+//! The core types of anabranch: what flows through a pipeline, what is recorded about it, and the traits that a user
+//! implements: [`Engine`], [`Learner`] and [`Journal`].
 //!
-//! No I/O happens here. The terms are those of `docs/semantics.md`: a [`Lease`] is the right to generate one prompt once,
-//! a [`Group`] is what came of it, a [`VersionSpan`] says which weights wrote which tokens, and an [`Event`] is the record
-//! of everything that happens to them.
+//! Nothing here runs and nothing here does I/O, except that [`MemoryJournal`] keeps a log in memory. The terms are those
+//! of `docs/semantics.md`: a [`Group`] holds the samples of one prompt, a [`VersionSpan`] says which weights wrote which
+//! tokens, and an [`Event`] is the record of everything that happens to them. The operators of a pipeline and the run-time
+//! that they share are in `anabranch-stream`.
 
 mod dataset;
-mod demand;
 mod engine;
 mod error;
 mod event;
-mod exclude;
-mod flow;
-mod gate;
 mod group;
-mod hold;
+mod group_id;
 mod journal;
 mod learner;
-mod lease;
 mod memory;
-mod metrics;
 mod order;
 mod prompt;
-mod record;
-mod restore;
+mod resume;
 mod resume_state;
-mod run;
-mod shuffle;
-mod source;
 mod span;
 mod stamp;
+mod step;
 mod value;
 mod version;
 mod version_clock;
-mod wakers;
 
-pub use crate::metrics::{
-    COUNT_BOUNDS, Counters, GapHistograms, Gauges, Histogram, Histograms, METRICS, Meter, Metric, MetricKind,
-    MetricValue, Metrics, NANOSECOND_BOUNDS, Reading, Span as MetricSpan, second_bounds,
-};
 pub use dataset::{Dataset, DatasetError};
-pub use demand::Demand;
 pub use engine::{Chunk, Engine, Finish, ParseWeightSyncError, Request, Sampling, SamplingKey, WeightSync};
 pub use error::{BoxError, EngineError, Error, JournalError, LearnerError, MalformedGroup};
 pub use event::{Event, EventKind, FORMAT, GroupSummary, Reason, SampleSummary, TakenGroup, Then};
-pub use exclude::Unused;
-pub use flow::Stage;
-pub use group::{Context, Group, Sample, SampleTimes, Status};
-pub use hold::{Evaluation, Hold, Standstill, Submission};
+pub use group::{Group, Sample, SampleTimes, Status};
+pub use group_id::{GroupId, LeaseId, ParseGroupIdError};
 pub use journal::{AppendReceipt, Cursor, Journal};
 pub use learner::{Batch, Learner, MapWeights, StepReport};
-pub use lease::{GroupId, Lease, LeaseId, RestoredGroup};
 pub use memory::MemoryJournal;
 pub use order::{Order, ParseOrderError};
 pub use prompt::{Prompt, PromptId};
-pub use record::{Draft, RecordReceipt};
-pub use restore::Restored;
-pub use resume_state::{Checkpoint, OpenLease, QueuedGroup, RecordedBatch, ResumeState, Retry};
-pub use run::Run;
-pub use source::{MAX_REISSUES, Prompts};
+pub use resume::{RUN_SETTINGS, Resume, ResumeError, resume};
+pub use resume_state::{Checkpoint, MAX_REISSUES, OpenLease, QueuedGroup, RecordedBatch, ResumeState, Retry};
 pub use span::{OldestVersion, SpanFault, SpanVersion, Spans, VersionSpan};
 pub use stamp::{Cause, Enabler, Moment, Seq, SessionClock, Stamp};
+pub use step::Step;
 pub use value::{Fields, Value};
 pub use version::{Digest, TrainingStep, Version};
 pub use version_clock::VersionClock;

@@ -1,9 +1,13 @@
-//! What a log says of a run's earlier sessions: everything that resuming needs. `anabranch-replay` computes it.
+//! What a log says of a run's earlier sessions: everything that resuming needs. [`resume`](crate::resume) computes it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-use crate::{Cursor, Digest, Fields, GroupId, Meter, Seq, TakenGroup, TrainingStep, Version, VersionClock};
+use crate::{Cursor, Digest, Fields, GroupId, Seq, TakenGroup, TrainingStep, Version, VersionClock};
+
+/// How often a lease may be issued again after restarts. A lease that was in flight in more sessions settles as aborted,
+/// so that a prompt that kills the process cannot block every resume.
+pub const MAX_REISSUES: u32 = 3;
 
 /// A prompt queued to be leased again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +101,4 @@ pub struct ResumeState {
     pub lost: u64,
     /// Whether the pipeline ended and was closed.
     pub closed: bool,
-    /// What was counted so far.
-    pub meter: Meter,
 }

@@ -3,8 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anabranch_core::{BoxError, JournalError, Seq};
-use anabranch_replay::ResumeError;
+use anabranch_core::{BoxError, JournalError, ResumeError, Seq};
 
 /// Part of a log cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! Entry points for fuzzing: whatever the bytes, nothing panics, and what is read is what would be written. Shared by the
 //! targets in `fuzz/` and by the tests below, which give them mutated encodings on every run.
 
-use anabranch_core::{Event, Seq};
-use anabranch_replay::{Auditor, Recompute, Resume, Schedule, Verifier};
+use anabranch_core::{Event, Resume, Seq};
+use anabranch_replay::{Auditor, Recompute, Schedule, Verifier};
 
 use crate::codec;
 use crate::head::Head;

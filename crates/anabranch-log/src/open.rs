@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch_core::{
-    BoxError, Error, Fields, JournalError, MemoryJournal, ResumeState, Run, Seq, SessionClock, Value,
+    BoxError, Error, Fields, JournalError, MemoryJournal, RUN_SETTINGS, ResumeState, Seq, SessionClock, Value,
 };
-use anabranch_replay::RUN_SETTINGS;
+use anabranch_stream::Run;
 
 use crate::checkpoint::Checkpoints;
 use crate::database::Database;

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use anabranch_core::{Event, EventKind, ResumeState, Seq};
-use anabranch_replay::Resume;
+use anabranch_core::{Event, EventKind, Resume, ResumeState, Seq};
 
 use crate::checkpoint::Checkpoints;
 use crate::codec::Heads;

@@ -7,8 +7,9 @@ mod scripted;
 use std::io::Write;
 use std::sync::Arc;
 
-use anabranch_core::{BoxError, EventKind, Fields, Journal, MemoryJournal, ResumeState, Run};
+use anabranch_core::{BoxError, EventKind, Fields, Journal, MemoryJournal, ResumeState};
 use anabranch_parquet::Segments;
+use anabranch_stream::Run;
 use scripted::{HandClock, Script};
 use serde_json::{Value, json};
 
@@ -19,8 +20,11 @@ fn main() -> Result<(), BoxError> {
     let argument = std::env::args().nth(1).ok_or("usage: segments FOLDER | --rows")?;
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run =
-        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
+    let run = Run::builder("scripted")
+        .journal(journal.clone())
+        .clock(clock.session_clock())
+        .open()
+        .expect("a new run has nothing to compare");
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(60);

@@ -98,7 +98,7 @@ impl<'a> Rows<'a> {
             .map_err(|source| SegmentError::Codec { what: format!("{}: group {id}", self.path.display()), source })?;
         let prompt = Prompt { id: id.prompt.clone(), tokens: self.tokens("prompt", row)?, fields };
         let expected = self.u32("expected", row)?;
-        Ok(Group { id, prompt, expected, samples: Vec::new(), extra, context: anabranch_core::Context::default() })
+        Ok(Group { id, prompt, expected, samples: Vec::new(), extra })
     }
 
     /// How many samples the group of a row of `groups` has.

@@ -6,8 +6,9 @@ mod scripted;
 use std::fs::File;
 use std::sync::Arc;
 
-use anabranch_core::{Fields, MemoryJournal, ResumeState, Run};
+use anabranch_core::{Fields, MemoryJournal, ResumeState};
 use anabranch_parquet::{Segments, TABLES};
+use anabranch_stream::Run;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
@@ -22,8 +23,7 @@ fn sealed() -> Vec<(&'static str, Vec<ParquetMetaData>)> {
     use anabranch_core::Journal as _;
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run =
-        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
+    let run = Run::builder("scripted").journal(journal.clone()).clock(clock.session_clock()).open().unwrap();
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(120);

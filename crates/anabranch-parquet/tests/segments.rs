@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anabranch_core::{
-    BoxError, Context, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, ResumeState, Run,
-    Sample, SampleTimes, Seq, SpanVersion, Status, Value, Version, VersionSpan,
+    BoxError, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, ResumeState, Sample,
+    SampleTimes, Seq, SpanVersion, Status, Value, Version, VersionSpan,
 };
 use anabranch_parquet::{SealedPayloads, SegmentError, SegmentReader, Segments, TABLES};
+use anabranch_stream::Run;
 use scripted::{HandClock, Script};
 
 struct Recorded {
@@ -23,8 +24,7 @@ struct Recorded {
 fn recorded() -> Recorded {
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run =
-        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
+    let run = Run::builder("scripted").journal(journal.clone()).clock(clock.session_clock()).open().unwrap();
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(20);
@@ -166,8 +166,7 @@ fn peculiar(id: &GroupId) -> Group {
         ),
     ]);
     let prompt = anabranch_core::Prompt { id: id.prompt.clone(), tokens: vec![7, 8], fields: odd.clone() };
-    let context = Context::default();
-    Group { id: id.clone(), prompt, expected: 9, samples: vec![sample, empty], extra: odd, context }
+    Group { id: id.clone(), prompt, expected: 9, samples: vec![sample, empty], extra: odd }
 }
 
 #[test]

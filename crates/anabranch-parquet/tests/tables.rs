@@ -7,8 +7,9 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Reason, ResumeState, Run, Then};
+use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Reason, ResumeState, Then};
 use anabranch_parquet::{Segments, TABLES};
+use anabranch_stream::Run;
 use arrow::array::AsArray;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{Float32Type, Float64Type, TimestampMillisecondType, UInt32Type, UInt64Type};
@@ -20,11 +21,16 @@ fn sealed(folder: &Path, turns: usize, cut: usize) -> (Arc<MemoryJournal>, Vec<E
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
     let settings = Fields::from([("seed".to_owned(), 7_u32.into())]);
-    let run = Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), settings, false);
+    let run = Run::builder("scripted")
+        .journal(journal.clone())
+        .clock(clock.session_clock())
+        .settings(settings)
+        .open()
+        .unwrap();
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(turns);
-    script.run.finish();
+    drop(script.run.finish());
     let events = journal.events();
     let mut segments = Segments::open(folder).unwrap();
     for part in events.chunks(cut) {

@@ -1,5 +1,7 @@
 //! What the operators of a pipeline said of themselves, as far as laws depend on it.
 
+use std::collections::BTreeMap;
+
 use anabranch_core::{Event, EventKind, Fields, Order, Value};
 use serde::Serialize;
 
@@ -20,6 +22,32 @@ pub struct Limits {
     pub max_attempts: Option<u32>,
     /// Whether leases come from a source that retries.
     pub source: bool,
+    #[serde(skip)]
+    staleness: Staleness,
+}
+
+/// What every `.fresh` of a chain is set to, by the name under which it is recorded: `fresh`, then `fresh/2` and so on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Staleness(BTreeMap<String, (Option<u64>, bool)>);
+
+impl Staleness {
+    /// Takes over the settings of an operator, if it is a `.fresh`.
+    pub(crate) fn apply(&mut self, operator: &str, settings: &Fields) {
+        if operator == "fresh" || operator.starts_with("fresh/") {
+            let allow_unknown = settings.get("allow_unknown") == Some(&Value::Bool(true));
+            self.0.insert(operator.to_owned(), (count(settings, "max_staleness"), allow_unknown));
+        }
+    }
+
+    /// The strictest limit.
+    pub(crate) fn max_staleness(&self) -> Option<u64> {
+        self.0.values().filter_map(|(limit, _)| *limit).min()
+    }
+
+    /// Whether groups of unknown version pass all of them.
+    pub(crate) fn allows_unknown(&self) -> bool {
+        !self.0.is_empty() && self.0.values().all(|(_, allow_unknown)| *allow_unknown)
+    }
 }
 
 fn count(settings: &Fields, field: &str) -> Option<u64> {
@@ -40,12 +68,19 @@ impl Limits {
                 self.order =
                     settings.get("order").and_then(Value::as_text).map_or(Some(Order::Fifo), |name| name.parse().ok());
             }
-            "fresh" => self.max_staleness = count(settings, "max_staleness"),
             "batch" => {
                 self.batch = count(settings, "groups");
                 self.partial = settings.get("emit_partial") == Some(&Value::Bool(true));
             }
-            _ => {}
+            _ => {
+                self.staleness.apply(operator, settings);
+                self.max_staleness = self.staleness.max_staleness();
+            }
         }
+    }
+
+    /// Whether groups of unknown version pass the exit check.
+    pub(crate) fn allows_unknown(&self) -> bool {
+        self.staleness.allows_unknown()
     }
 }

@@ -92,7 +92,6 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Recompute {
     limits: Limits,
-    allow_unknown: bool,
     buffered: bool,
     version: Option<Version>,
     waiting: ById<Waiting>,
@@ -128,13 +127,7 @@ impl Recompute {
         let seq = event.seq;
         self.limits.apply(event);
         match &event.kind {
-            EventKind::Configured { operator, settings } => match operator.as_str() {
-                "buffer" => self.buffered = true,
-                "fresh" => {
-                    self.allow_unknown = settings.get("allow_unknown") == Some(&anabranch_core::Value::Bool(true));
-                }
-                _ => {}
-            },
+            EventKind::Configured { operator, .. } => self.buffered |= operator == "buffer",
             // A group adopted again after a restart begins anew.
             EventKind::Leased { id, .. } => {
                 self.remove(id);
@@ -187,7 +180,7 @@ impl Recompute {
     fn verdict(&self, gap: Option<u64>) -> &'static str {
         match (self.limits.max_staleness, gap) {
             (Some(limit), Some(gap)) if gap > limit => "excluded as stale",
-            (Some(_), None) if !self.allow_unknown => "excluded as of unknown version",
+            (Some(_), None) if !self.limits.allows_unknown() => "excluded as of unknown version",
             _ => "consumed",
         }
     }

@@ -63,15 +63,15 @@ pub enum WhatIfError {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use anabranch_core::{Dataset, Fields, MemoryJournal, ResumeState, Run};
+/// use anabranch_core::{Dataset, Fields, MemoryJournal, ResumeState};
 /// use anabranch_sim::{HashChain, Sim};
-/// use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, tokio_clock};
+/// use anabranch_stream::{Capacity, InFlight, RolloutExt, Run, Samples, tokio_clock};
 /// use futures::TryStreamExt;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (journal, engine) = (Arc::new(MemoryJournal::new()), Sim::random(1, 1..=16, 5..=20));
-/// let run = Run::new("run", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
+/// let run = Run::builder("run").journal(journal.clone()).clock(tokio_clock()).open()?;
 /// let rows = (0..64_u32).map(|row| (vec![row], Fields::new())).collect();
 /// let learner = run.restore(HashChain::new(0))?;
 /// run.prompts(Dataset::new("d", rows)?)

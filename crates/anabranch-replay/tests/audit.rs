@@ -5,15 +5,15 @@ mod scripted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, GroupId, MemoryJournal, Reason, ResumeState, Run, Seq, Then};
+use anabranch_core::{Event, EventKind, GroupId, MemoryJournal, Reason, Seq, Then};
 use anabranch_replay::{Audit, Disposition, audit, history};
+use anabranch_stream::Run;
 use scripted::{HandClock, Script};
 
 fn log() -> Vec<Event> {
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run =
-        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
+    let run = Run::builder("scripted").journal(journal.clone()).clock(clock.session_clock()).open().unwrap();
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(40);

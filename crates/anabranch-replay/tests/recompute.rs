@@ -8,8 +8,9 @@ mod pipeline;
 
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, MemoryJournal, OldestVersion, Order, Reason, ResumeState, Run, Version};
+use anabranch_core::{Event, EventKind, MemoryJournal, OldestVersion, Order, Reason, Version};
 use anabranch_replay::{Difference, recompute};
+use anabranch_stream::Run;
 use proptest::prelude::*;
 
 use scripted::{HandClock, Script};
@@ -48,8 +49,7 @@ fn the_schedule_of_a_sound_log_comes_out_the_same() {
 fn in_every_order_of_the_buffer_the_verdicts_come_out_the_same() {
     for order in [Order::Freshest, Order::Stalest] {
         let (journal, clock) = (Arc::new(MemoryJournal::new()), HandClock::default());
-        let run =
-            Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), [].into(), false);
+        let run = Run::builder("scripted").journal(journal.clone()).clock(clock.session_clock()).open().unwrap();
         let mut script = Script::ordered(run, clock, order);
         script.publish();
         script.play(40);

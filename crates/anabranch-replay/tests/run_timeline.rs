@@ -5,14 +5,22 @@ mod scripted;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use anabranch_core::{Cause, Event, EventKind, Fields, GroupId, MemoryJournal, Moment, ResumeState, Run};
-use anabranch_replay::{RunTimeline, Series, Slice, TIMELINE_SLICES, audit, resume, timeline};
+use anabranch_core::{Cause, Event, EventKind, GroupId, MemoryJournal, Moment, ResumeState, resume};
+use anabranch_metrics::Meter;
+use anabranch_replay::{RunTimeline, Series, Slice, TIMELINE_SLICES, audit, timeline};
+use anabranch_stream::Run;
 use scripted::{HandClock, Script};
 
 fn play(journal: &Arc<MemoryJournal>, past: ResumeState, turns: usize) -> Script {
     let clock = HandClock::default();
     let published = past.published;
-    let run = Run::new("scripted", journal.clone(), past, clock.session_clock(), Fields::new(), true);
+    let run = Run::builder("scripted")
+        .journal(journal.clone())
+        .resume(past, Meter::of(&journal.events()))
+        .clock(clock.session_clock())
+        .accept_changes(true)
+        .open()
+        .unwrap();
     let mut script = Script::new(run, clock);
     match published {
         Some((version, step, weights)) => script.reinstall(version, step, weights),

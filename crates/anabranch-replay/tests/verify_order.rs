@@ -6,14 +6,22 @@ mod scripted;
 
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, MemoryJournal, Order, ResumeState, Run, TakenGroup};
-use anabranch_replay::{Violation, resume, verify};
+use anabranch_core::{Event, EventKind, MemoryJournal, Order, ResumeState, TakenGroup, resume};
+use anabranch_metrics::Meter;
+use anabranch_replay::{Violation, verify};
+use anabranch_stream::Run;
 use scripted::{HandClock, Script};
 use sound::{position, positions, taken, violations};
 
 fn open(journal: &Arc<MemoryJournal>, past: ResumeState, order: Order) -> Script {
     let clock = HandClock::default();
-    let run = Run::new("scripted", journal.clone(), past, clock.session_clock(), [].into(), true);
+    let run = Run::builder("scripted")
+        .journal(journal.clone())
+        .resume(past, Meter::of(&journal.events()))
+        .clock(clock.session_clock())
+        .accept_changes(true)
+        .open()
+        .unwrap();
     Script::ordered(run, clock, order)
 }
 
@@ -34,7 +42,7 @@ fn sessions(first: Order, second: Order) -> Vec<Event> {
     let mut script = open(&journal, past, second);
     script.reinstall(version, step, weights);
     script.play(30);
-    script.run.finish();
+    drop(script.run.finish());
     journal.events()
 }
 

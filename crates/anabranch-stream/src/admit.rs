@@ -8,9 +8,9 @@ use anabranch_core::{Cause, Error, Fields, Group, Reason};
 use futures::Stream;
 use pin_project_lite::pin_project;
 
+use crate::Rollout;
 use crate::entry::run_of;
 use crate::panics::{caught, handler_error};
-use crate::score::is_restored;
 use crate::upstream::Upstream;
 
 pin_project! {
@@ -57,20 +57,20 @@ impl<S: fmt::Debug, F> fmt::Debug for Admit<S, F> {
 
 /// The group if it passes; nothing if it was excluded.
 fn admitted(
-    group: Group,
+    group: Rollout,
     kind: Kind,
     name: &str,
     filter: &mut impl FnMut(&Group) -> bool,
-) -> Result<Option<Group>, Error> {
+) -> Result<Option<Rollout>, Error> {
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
     // Filters judged a restored group before it was logged, unless the log stands before this one.
-    if is_restored(&group) && (!group.context.logged || group.context.admitted.is_some()) {
+    if group.is_restored() && (!group.logged || group.admitted.is_some()) {
         return Ok(Some(group));
     }
     match caught(|| filter(&group)) {
         Ok(verdict) if verdict == (kind == Kind::Admit) => Ok(Some(group)),
         Ok(_) => {
-            let enablers = group.context.completed.map(|stamp| (Cause::Completed, stamp));
+            let enablers = group.completed.map(|stamp| (Cause::Completed, stamp));
             group.exclude(Reason::Filtered { name: name.to_owned() }, enablers.into_iter().collect());
             Ok(None)
         }
@@ -83,10 +83,10 @@ fn admitted(
 
 impl<S, F> Stream for Admit<S, F>
 where
-    S: Stream<Item = Result<Group, Error>>,
+    S: Stream<Item = Result<Rollout, Error>>,
     F: FnMut(&Group) -> bool,
 {
-    type Item = Result<Group, Error>;
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();
@@ -95,11 +95,10 @@ where
                 Some(Ok(group)) => group,
                 other => return Poll::Ready(other),
             };
-            let configured = run_of(&mut group).and_then(|run| {
-                let met = std::mem::replace(this.configured, true);
-                if met { Ok(()) } else { run.configure(&format!("{}/{}", this.kind.name(), this.name), Fields::new()) }
-            });
-            if let Err(error) = configured {
+            let run = run_of(&mut group);
+            if !std::mem::replace(this.configured, true)
+                && let Err(error) = run.configure(&format!("{}/{}", this.kind.name(), this.name), Fields::new())
+            {
                 return this.input.fail(error);
             }
             match admitted(group, *this.kind, this.name, this.filter) {

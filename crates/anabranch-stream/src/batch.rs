@@ -4,15 +4,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use anabranch_core::{
-    AppendReceipt, Batch, Cause, Demand, Draft, Error, EventKind, Fields, Group, Run, Stage, Stamp, TakenGroup, Value,
-    Version, VersionClock,
+    AppendReceipt, Batch, Cause, Error, EventKind, Fields, Group, Stamp, TakenGroup, Value, Version, VersionClock,
 };
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
+use crate::demand::Demand;
+use crate::disposition::{self, Exclusion};
 use crate::entry::run_of;
 use crate::fresh::exit_enablers;
+use crate::run::{Draft, Stage};
 use crate::upstream::Upstream;
+use crate::{Rollout, Run};
 
 pin_project! {
     /// Stream for [`batch`](crate::RolloutExt::batch).
@@ -24,9 +27,11 @@ pin_project! {
         groups: usize,
         emit_partial: bool,
         run: Option<Run>,
-        held: Vec<Group>,
+        held: Vec<Rollout>,
         // The version that all of `held` was judged against.
         judged: Option<Version>,
+        // What the run was told last; nothing if a buffer upstream tells it.
+        asked: Option<Demand>,
         // Taken, its record not yet durable.
         taken: Option<(AppendReceipt, Batch)>,
     }
@@ -42,6 +47,7 @@ impl<S> Batches<S> {
             run: None,
             held: Vec::new(),
             judged: None,
+            asked: Some(Demand::default()),
             taken: None,
         }
     }
@@ -55,13 +61,13 @@ impl<S> Batches<S> {
 
 /// Takes a group in: it has passed the entry checks and is in the log from here on, whoever saw to that.
 fn accept(
-    mut group: Group,
+    mut group: Rollout,
     groups: usize,
     emit_partial: bool,
     known: &mut Option<Run>,
-    held: &mut Vec<Group>,
+    held: &mut Vec<Rollout>,
 ) -> Result<(), Error> {
-    let run = run_of(&mut group)?;
+    let run = run_of(&mut group);
     if known.is_none() {
         let settings = Fields::from([
             ("groups".to_owned(), Value::from(groups)),
@@ -72,66 +78,75 @@ fn accept(
     }
     let Some(mut group) = group.check_entry()? else { return Ok(()) };
     group.complete();
-    if let Some(lease) = &mut group.context.lease {
-        lease.arrive(Stage::Held);
-    }
+    group.lease.arrive(Stage::Held);
     held.push(group);
     Ok(())
 }
 
-/// Excludes what is over the limit now.
-fn judge(clock: &VersionClock, held: &mut Vec<Group>) {
+/// Tells the run what is asked for, if that has changed.
+fn ask(run: Option<&Run>, asked: &mut Option<Demand>, demand: Demand) {
+    if let (Some(run), Some(before)) = (run, asked)
+        && *before != demand
+    {
+        *before = demand;
+        run.flow().set_demand(demand);
+    }
+}
+
+/// Takes what is over the limit now out of `held`.
+fn judge(clock: &VersionClock, held: &mut Vec<Rollout>) -> Vec<Exclusion> {
+    let mut excluded = Vec::new();
     for group in std::mem::take(held) {
         match group.check_exit(clock) {
             Ok(_) => held.push(group),
             Err(reason) => {
                 let enablers = exit_enablers(clock, &group);
-                group.exclude(reason, enablers);
+                excluded.push(group.into_exclusion(reason, enablers));
             }
         }
     }
+    excluded
 }
 
-/// Takes `held` for training if at least `least` of it may be: judged and recorded in one critical section against
-/// publications.
-fn take(run: &Run, held: &mut Vec<Group>, least: usize) -> Option<(AppendReceipt, Batch)> {
-    let mut clock = run.clock();
-    judge(&clock, held);
+/// Takes `held` for training if at least `least` of it may be: judged and given its place in the log in one critical section
+/// against publications.
+fn take(run: &Run, held: &mut Vec<Rollout>, least: usize) -> Option<(AppendReceipt, Batch)> {
+    let clock = run.clock();
+    let excluded = judge(&clock, held);
     if held.len() < least {
+        disposition::commit(run, clock, excluded, None, |_, _| ());
         return None;
     }
-    let mut groups = std::mem::take(held);
-    let taken: Vec<TakenGroup> = groups.iter().map(|group| taken_group(&clock, group)).collect();
-    let step = clock.step().next();
-    let payload = |group: &Group| group.context.payload.unwrap_or_else(|| group.digest());
-    let digest = Batch::digest_of(groups.iter().map(|group| (&group.id, payload(group))));
+    let held = std::mem::take(held);
+    let taken: Vec<TakenGroup> = held.iter().map(|group| taken_group(&clock, group)).collect();
+    let (step, version) = (clock.step().next(), clock.version());
+    let payload = |group: &Rollout| group.payload.unwrap_or_else(|| group.digest());
+    let digest = Batch::digest_of(held.iter().map(|group| (&group.id, payload(group))));
     let (gap_mean, gap_max) = Batch::gaps_of(&taken);
-    let version = clock.version();
-    let kind = EventKind::BatchTaken { step, version, groups: taken, digest };
-    let recorded = run.record(vec![Draft::new(kind, enablers(&clock, &groups))], &[]);
-    clock.take(recorded.stamp(0));
-    drop(clock);
-    for group in &mut groups {
-        if let Some(mut lease) = group.context.lease.take() {
-            lease.arrive(Stage::Settled);
-        }
-    }
+    let draft = Draft::new(EventKind::BatchTaken { step, version, groups: taken, digest }, enablers(&clock, &held));
+    let recorded = disposition::commit(run, clock, excluded, Some(draft), VersionClock::take)?;
+    let settled = |rollout: Rollout| {
+        let (group, mut lease) = rollout.into_parts();
+        lease.arrive(Stage::Settled);
+        group
+    };
+    let groups: Vec<Group> = held.into_iter().map(settled).collect();
     let batch = Batch { step, taken: recorded.last_seq(), version, gap_mean, gap_max, groups, digest };
     Some((recorded.durable, batch))
 }
 
-fn taken_group(clock: &VersionClock, group: &Group) -> TakenGroup {
+fn taken_group(clock: &VersionClock, group: &Rollout) -> TakenGroup {
     let oldest = group.oldest();
     TakenGroup {
         id: group.id.clone(),
-        dequeued: group.context.dequeued,
+        dequeued: group.dequeued,
         gap: oldest.and_then(|oldest| clock.gap(oldest)),
         step_lag: oldest.and_then(|oldest| clock.step_lag(oldest)),
     }
 }
 
-fn enablers(clock: &VersionClock, groups: &[Group]) -> Vec<(Cause, Stamp)> {
-    let entered = |group: &Group| match (group.context.admitted, group.context.completed) {
+fn enablers(clock: &VersionClock, groups: &[Rollout]) -> Vec<(Cause, Stamp)> {
+    let entered = |group: &Rollout| match (group.admitted, group.completed) {
         (Some(admitted), _) => Some((Cause::Admitted, admitted)),
         (None, completed) => completed.map(|stamp| (Cause::Completed, stamp)),
     };
@@ -139,7 +154,7 @@ fn enablers(clock: &VersionClock, groups: &[Group]) -> Vec<(Cause, Stamp)> {
     groups.iter().filter_map(entered).chain(free).collect()
 }
 
-impl<S: Stream<Item = Result<Group, Error>>> Stream for Batches<S> {
+impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Batches<S> {
     type Item = Result<Batch, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -161,13 +176,16 @@ impl<S: Stream<Item = Result<Group, Error>>> Stream for Batches<S> {
                 if this.held.len() >= least {
                     *this.taken = take(run, this.held, least);
                     if this.taken.is_some() {
+                        // Nothing more is asked for until the next batch is.
+                        ask(Some(run), this.asked, Demand { groups: Some(0), since: None });
                         continue;
                     }
                 } else {
                     let clock = run.clock();
                     if *this.judged != clock.version() {
                         *this.judged = clock.version();
-                        judge(&clock, this.held);
+                        let excluded = judge(&clock, this.held);
+                        disposition::commit(run, clock, excluded, None, |_, _| ());
                     }
                 }
             }
@@ -175,11 +193,17 @@ impl<S: Stream<Item = Result<Group, Error>>> Stream for Batches<S> {
                 return Poll::Ready(None);
             }
             let since = this.run.as_ref().and_then(|run| run.clock().learner_free());
-            let demand = Demand::set_since(Some(*this.groups - this.held.len()), since.map(|at| (Cause::Demand, at)));
+            let groups = Some(*this.groups - this.held.len());
+            let demand = Demand { groups, since: since.map(|stamp| (Cause::Demand, stamp)) };
+            ask(this.run.as_ref(), this.asked, demand);
+            let in_force = demand.enforce();
             let polled = this.input.as_mut().poll_next(cx);
-            drop(demand);
+            drop(in_force);
             match ready!(polled) {
                 Some(Ok(group)) => {
+                    if group.admitted.is_some() {
+                        *this.asked = None;
+                    }
                     if let Err(error) = accept(group, *this.groups, *this.emit_partial, this.run, this.held) {
                         this.held.clear();
                         return this.input.fail(error);

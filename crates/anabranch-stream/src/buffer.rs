@@ -7,13 +7,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use anabranch_core::{Error, Group, Order};
+use anabranch_core::{Error, Order};
 use futures::{FutureExt, Stream};
 
 use self::feeder::Feeder;
 use self::queue::Queue;
 use self::sync::{JoinHandle, Mutex, panic_of, spawn};
-use crate::Capacity;
+use crate::{Capacity, Rollout};
 
 mod feeder;
 #[cfg(test)]
@@ -33,7 +33,7 @@ pub struct Buffer<S> {
 enum State<S> {
     /// Not polled yet.
     Idle(Box<S>, Capacity, Order),
-    Running(Arc<Mutex<Queue<Group>>>, FeederTask<S>),
+    Running(Arc<Mutex<Queue<Rollout>>>, FeederTask<S>),
     Ended,
 }
 
@@ -45,7 +45,7 @@ struct FeederTask<S> {
     handle: Option<JoinHandle<()>>,
 }
 
-impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> FeederTask<S> {
+impl<S: Stream<Item = Result<Rollout, Error>> + Send + 'static> FeederTask<S> {
     fn spawn(feeder: Feeder<S>) -> Self {
         let feeder = Arc::new(Mutex::new(Some(feeder)));
         let polled = feeder.clone();
@@ -96,9 +96,9 @@ impl<S> Buffer<S> {
     /// logarithm of the capacity; with `Fifo` it does not grow.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{Capacity, InFlight, Order, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{Capacity, InFlight, Order, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -122,8 +122,8 @@ impl<S> Buffer<S> {
     }
 }
 
-impl<S: Stream<Item = Result<Group, Error>> + Send + 'static> Stream for Buffer<S> {
-    type Item = Result<Group, Error>;
+impl<S: Stream<Item = Result<Rollout, Error>> + Send + 'static> Stream for Buffer<S> {
+    type Item = Result<Rollout, Error>;
 
     /// # Panics
     /// At the first poll outside a tokio runtime; with the feeder's panic.

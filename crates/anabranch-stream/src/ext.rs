@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use anabranch_core::{Batch, Engine, Error, Group, Learner, Lease, Prompt, Restored, Run};
+use anabranch_core::{Batch, Engine, Error, Group, Learner, Prompt};
 use futures::{FutureExt, Stream};
 
 use crate::admit::Kind;
 use crate::generate::Drive;
 use crate::{
-    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Pace, Response,
-    Samples, Score, ScoreAsync, Session, Train,
+    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Lease, Log, MaxStaleness, OwnedResponse, Pace,
+    Response, Restored, Rollout, Run, Samples, Score, ScoreAsync, Session, Train,
 };
 
 /// The combinators of a rollout pipeline, on any stream whose items are `Result<_, Error>`.
@@ -43,9 +43,9 @@ pub trait RolloutExt: Stream {
     /// Where `samples` is 0.
     ///
     /// ```
-    /// use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run, Sampling};
+    /// use anabranch_core::{Dataset, Digest, Error, Fields, Sampling, WeightSync};
     /// use anabranch_sim::Sim;
-    /// use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+    /// use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
     /// use futures::TryStreamExt;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -96,9 +96,9 @@ pub trait RolloutExt: Stream {
     /// Where `samples` is 0.
     ///
     /// ```
-    /// use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// use anabranch_sim::{Reply, Sim};
-    /// use anabranch_stream::{InFlight, RolloutExt, Samples, Stopped, publish};
+    /// use anabranch_stream::{InFlight, RolloutExt, Run, Samples, Stopped, publish};
     /// use futures::TryStreamExt;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -168,9 +168,9 @@ pub trait RolloutExt: Stream {
     /// Where `batch` is 0.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Error, Fields, Run};
+    /// # use anabranch_core::{Dataset, Error, Fields};
     /// # use anabranch_sim::{HashChain, Sim};
-    /// # use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
+    /// # use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -216,9 +216,9 @@ pub trait RolloutExt: Stream {
     /// group malformed, which the next check finds.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run, Value};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, Value, WeightSync};
     /// # use anabranch_sim::{Reply, Sim};
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -242,7 +242,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn score<F, R>(self, score: F) -> Score<Self, F>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
         F: FnMut(Response<'_>) -> R,
         R: Into<f64>,
     {
@@ -269,9 +269,9 @@ pub trait RolloutExt: Stream {
     /// With a timeout, outside a tokio runtime.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -294,7 +294,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn score_async<F, Fut, R, X>(self, score: F) -> ScoreAsync<Self, F>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
         F: FnMut(OwnedResponse) -> Fut,
         Fut: Future<Output = Result<R, X>> + Send + 'static,
         R: Into<f64>,
@@ -320,9 +320,9 @@ pub trait RolloutExt: Stream {
     /// Where `name` is empty.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -343,7 +343,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn admit<F>(self, name: impl Into<String>, filter: F) -> Admit<Self, F>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
         F: FnMut(&Group) -> bool,
     {
         Admit::new(self, Kind::Admit, name.into(), filter)
@@ -366,9 +366,9 @@ pub trait RolloutExt: Stream {
     /// Where `name` is empty.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, filters, publish};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples, filters, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -389,7 +389,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn reject<F>(self, name: impl Into<String>, predicate: F) -> Admit<Self, F>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
         F: FnMut(&Group) -> bool,
     {
         Admit::new(self, Kind::Reject, name.into(), predicate)
@@ -410,9 +410,9 @@ pub trait RolloutExt: Stream {
     /// [`Error::Malformed`] and [`Error::FutureVersion`] as in [`admit`](Self::admit).
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -431,7 +431,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn log(self, run: &Run) -> Log<Self>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
     {
         Log::new(self, run.clone())
     }
@@ -459,9 +459,9 @@ pub trait RolloutExt: Stream {
     /// With a panic of its task, and where it is first polled outside a tokio runtime.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{Capacity, InFlight, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -479,7 +479,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn buffer(self, capacity: Capacity) -> Buffer<Self>
     where
-        Self: Stream<Item = Result<Group, Error>> + Send + Sized + 'static,
+        Self: Stream<Item = Result<Rollout, Error>> + Send + Sized + 'static,
     {
         Buffer::new(self, capacity)
     }
@@ -501,9 +501,9 @@ pub trait RolloutExt: Stream {
     /// Those from upstream.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{InFlight, MaxStaleness, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{InFlight, MaxStaleness, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -520,7 +520,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn fresh(self, limit: MaxStaleness) -> Fresh<Self>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
     {
         Fresh::new(self, limit)
     }
@@ -543,9 +543,9 @@ pub trait RolloutExt: Stream {
     /// Where `groups` is 0.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync, Run};
+    /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
     /// # use anabranch_sim::Sim;
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -564,7 +564,7 @@ pub trait RolloutExt: Stream {
     /// ```
     fn batch(self, groups: usize) -> Batches<Self>
     where
-        Self: Stream<Item = Result<Group, Error>> + Sized,
+        Self: Stream<Item = Result<Rollout, Error>> + Sized,
     {
         Batches::new(self, groups)
     }
@@ -592,9 +592,9 @@ pub trait RolloutExt: Stream {
     /// With a panic of the learner; where it is polled outside a tokio runtime.
     ///
     /// ```
-    /// # use anabranch_core::{Dataset, Error, Fields, Run};
+    /// # use anabranch_core::{Dataset, Error, Fields};
     /// # use anabranch_sim::{HashChain, Sim};
-    /// # use anabranch_stream::{InFlight, RolloutExt, Samples};
+    /// # use anabranch_stream::{InFlight, RolloutExt, Run, Samples};
     /// # use futures::TryStreamExt;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {

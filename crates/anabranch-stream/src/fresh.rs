@@ -3,13 +3,14 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use anabranch_core::{Cause, Error, Fields, Group, Stamp, Value, VersionClock};
+use anabranch_core::{Cause, Error, Fields, Stamp, Value, VersionClock};
 use futures::Stream;
 use pin_project_lite::pin_project;
 
-use crate::MaxStaleness;
+use crate::disposition;
 use crate::entry::run_of;
 use crate::upstream::Upstream;
+use crate::{MaxStaleness, Rollout};
 
 pin_project! {
     /// Stream for [`fresh`](crate::RolloutExt::fresh).
@@ -35,9 +36,14 @@ impl<S> Fresh<S> {
     }
 }
 
+/// The name under which the settings of a `.fresh` are recorded, if `before` others come before it in the chain.
+fn operator(before: u32) -> String {
+    if before == 0 { "fresh".to_owned() } else { format!("fresh/{}", before + 1) }
+}
+
 /// What let an exit verdict fall: the learner asked, and the version it was judged against was installed.
-pub(crate) fn exit_enablers(clock: &VersionClock, group: &Group) -> Vec<(Cause, Stamp)> {
-    let completed = group.context.completed.filter(|_| group.context.admitted.is_none());
+pub(crate) fn exit_enablers(clock: &VersionClock, group: &Rollout) -> Vec<(Cause, Stamp)> {
+    let completed = group.completed.filter(|_| group.admitted.is_none());
     let stamps = [
         (Cause::LearnerFree, clock.learner_free()),
         (Cause::Installed, clock.published()),
@@ -46,8 +52,8 @@ pub(crate) fn exit_enablers(clock: &VersionClock, group: &Group) -> Vec<(Cause, 
     stamps.into_iter().filter_map(|(cause, stamp)| Some((cause, stamp?))).collect()
 }
 
-impl<S: Stream<Item = Result<Group, Error>>> Stream for Fresh<S> {
-    type Item = Result<Group, Error>;
+impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Fresh<S> {
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();
@@ -56,28 +62,25 @@ impl<S: Stream<Item = Result<Group, Error>>> Stream for Fresh<S> {
                 Some(Ok(group)) => group,
                 other => return Poll::Ready(other),
             };
-            let run = match run_of(&mut group) {
-                Ok(run) => run,
-                Err(error) => return this.input.fail(error),
-            };
+            let run = run_of(&mut group);
             if !*this.configured {
                 *this.configured = true;
                 let settings = Fields::from([
                     ("max_staleness".to_owned(), Value::from(this.limit.0)),
                     ("allow_unknown".to_owned(), Value::from(*this.allow_unknown)),
                 ]);
-                if let Err(error) = run.configure("fresh", settings) {
+                if let Err(error) = run.configure(&operator(group.limits), settings) {
                     return this.input.fail(error);
                 }
             }
-            group.context.max_gap = Some(this.limit.0);
-            group.context.allow_unknown = *this.allow_unknown;
+            group.limit_gap(this.limit.0, *this.allow_unknown);
             let clock = run.clock();
             match group.check_exit(&clock) {
                 Ok(_) => return Poll::Ready(Some(Ok(group))),
                 Err(reason) => {
                     let enablers = exit_enablers(&clock, &group);
-                    group.exclude(reason, enablers);
+                    let excluded = group.into_exclusion(reason, enablers);
+                    disposition::commit(&run, clock, vec![excluded], None, |_, _| ());
                 }
             }
         }

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anabranch_core::{
-    Cause, Context as GroupContext, Demand, Digest, Engine, Error, Fields, Group, Lease, Moment, Run, Sample, Sampling,
-    SamplingKey, Stage, Stamp,
-};
+use anabranch_core::{Cause, Digest, Engine, Error, Moment, Sample, Sampling, SamplingKey, Stamp};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
@@ -23,9 +20,11 @@ pub use self::session::{Session, Stopped, Turn};
 use self::settings::Settings;
 use self::slots::Slots;
 use self::watch::Watchdog;
+use crate::demand::Demand;
 use crate::entry::at;
+use crate::run::Stage;
 use crate::upstream::{Upstream, in_turn};
-use crate::{Granularity, InFlight, Samples};
+use crate::{Granularity, InFlight, Lease, Rollout, Run, Samples};
 
 mod drive;
 mod sample;
@@ -114,14 +113,16 @@ impl<E: Engine + Clone> State<E> {
         if !self.slots.are_free() {
             return false;
         }
-        let demand = Demand::current().unwrap_or(usize::MAX);
-        let Some(run) = &self.run else { return demand > 0 };
+        let Some(run) = &self.run else {
+            return Demand::in_force().and_then(|demand| demand.groups).is_none_or(|groups| groups > 0);
+        };
         if !run.submissions_open(cx.waker()) {
             return false;
         }
         let mut bounded = self.bounded;
         let mut room = || {
             bounded |= run.working() >= self.settings.bound();
+            let demand = run.flow().demand().groups.unwrap_or(usize::MAX);
             run.upstream() < demand && run.working() < self.settings.bound()
         };
         // Looking again after leaving the waker, so that no departure falls between the two.
@@ -134,7 +135,7 @@ impl<E: Engine + Clone> State<E> {
     }
 
     /// Takes a lease: submits its samples, or gives back the group that an earlier session completed.
-    fn take(&mut self, lease: Lease, cx: &Context<'_>) -> Result<Option<Group>, Error> {
+    fn take(&mut self, lease: Lease, cx: &Context<'_>) -> Result<Option<Rollout>, Error> {
         if self.run.is_none() {
             lease.run().configure("generate", self.settings.fields())?;
             self.run = Some(lease.run().clone());
@@ -203,7 +204,7 @@ impl<E: Engine + Clone> State<E> {
     }
 
     /// Takes in the end of a sample; gives its group if it was the last.
-    fn absorb(&mut self, outcome: Outcome) -> Result<Option<Group>, Error> {
+    fn absorb(&mut self, outcome: Outcome) -> Result<Option<Rollout>, Error> {
         let Outcome { key, index, sample } = outcome;
         let sample = sample?;
         let Some(group) = self.growing.get_mut(&key) else { return Ok(None) };
@@ -220,21 +221,14 @@ impl<E: Engine + Clone> State<E> {
         if complete || self.settings.granularity == Granularity::Sample {
             self.slots.free(freed);
         }
-        Ok(if complete { self.growing.remove(&key).map(Growing::into_group) } else { None })
+        Ok(if complete { self.growing.remove(&key).map(Growing::into_rollout) } else { None })
     }
 }
 
 impl Growing {
-    fn into_group(self) -> Group {
-        Group {
-            id: self.lease.id().clone(),
-            prompt: self.lease.prompt().clone(),
-            expected: self.samples.len() as u32,
-            // In place: none is missing.
-            samples: self.samples.into_iter().map_while(|sample| sample).collect(),
-            extra: Fields::new(),
-            context: GroupContext { lease: Some(self.lease), ..GroupContext::default() },
-        }
+    fn into_rollout(self) -> Rollout {
+        // In place: none is missing.
+        Rollout::of_samples(self.lease, self.samples.into_iter().map_while(|sample| sample).collect())
     }
 }
 
@@ -242,27 +236,18 @@ impl Growing {
 fn enablers(run: &Run, slot: Option<Stamp>) -> Vec<(Cause, Stamp)> {
     let first = [(Cause::Opened, Some(run.opened())), (Cause::Installed, run.clock().published())];
     let slot = slot.map_or_else(|| first.to_vec(), |freed| vec![(Cause::Slot, Some(freed))]);
-    let demanded = Demand::current().and_then(|_| run.last_excluded()).map(|stamp| (Cause::Demand, stamp));
+    let demand = run.flow().demand();
+    let demanded = demand.groups.and_then(|_| run.last_excluded()).map(|stamp| (Cause::Demand, stamp));
     let reopened = run.reopened().map(|stamp| (Cause::Reopened, stamp));
     let slot = slot.into_iter().filter_map(|(cause, stamp)| Some((cause, stamp?)));
-    slot.chain(Demand::since()).chain(demanded).chain(reopened).collect()
+    slot.chain(demand.since).chain(demanded).chain(reopened).collect()
 }
 
 /// The group of an earlier session, read back from the log.
-fn restored(mut lease: Lease) -> Result<Group, Error> {
-    let mut group = lease.run().payload(lease.id())?;
-    let found = lease.restored().cloned();
+fn restored(mut lease: Lease) -> Result<Rollout, Error> {
+    let group = lease.run().payload(lease.id())?;
     lease.arrive(Stage::Upstream);
-    group.context = GroupContext {
-        completed: found.as_ref().map(|found| found.completed),
-        admitted: found.and_then(|found| found.admitted),
-        payload: Some(group.digest()),
-        // The checks passed before the group was logged, unless its reward or a filter failed.
-        checked: !group.is_aborted(),
-        lease: Some(lease),
-        ..GroupContext::default()
-    };
-    Ok(group)
+    Ok(Rollout::restored(group, lease))
 }
 
 impl<S, E> Stream for Generate<S, E>
@@ -270,7 +255,7 @@ where
     S: Stream<Item = Result<Lease, Error>>,
     E: Engine + Clone,
 {
-    type Item = Result<Group, Error>;
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();
@@ -306,7 +291,11 @@ where
 }
 
 /// Ends with an error: dropping the input and the requests stops everything.
-fn fail<S, E>(input: Pin<&mut Upstream<S>>, state: &mut State<E>, error: Error) -> Poll<Option<Result<Group, Error>>> {
+fn fail<S, E>(
+    input: Pin<&mut Upstream<S>>,
+    state: &mut State<E>,
+    error: Error,
+) -> Poll<Option<Result<Rollout, Error>>> {
     state.running.clear();
     state.growing.clear();
     state.first = None;

@@ -5,9 +5,9 @@
 //! between `train` and its own `checkpoint_every` and `publish_every`.
 //!
 //! ```
-//! use anabranch_core::{Dataset, Error, Fields, Run, Unused};
+//! use anabranch_core::{Dataset, Error, Fields};
 //! use anabranch_sim::{HashChain, Sim};
-//! use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
+//! use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused};
 //! use futures::TryStreamExt;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -43,25 +43,33 @@
 //! # }
 //! ```
 
+mod admission;
 mod admit;
 mod batch;
 mod bounds;
 mod buffer;
+#[cfg(feature = "by-hand")]
+pub mod by_hand;
+mod demand;
+mod disposition;
 mod entry;
 mod ext;
 pub mod filters;
 mod fresh;
 mod generate;
+mod lease;
 mod log;
 mod pace;
 mod panics;
+mod prompts;
 mod publish;
 mod replay;
 mod response;
+mod rollout;
+mod run;
 mod score;
 mod score_async;
-mod step;
-mod timer;
+mod tokio_clock;
 mod train;
 mod upstream;
 
@@ -70,16 +78,20 @@ pub use anabranch_core::Order;
 pub use batch::Batches;
 pub use bounds::{Capacity, Granularity, InFlight, MaxStaleness, Samples};
 pub use buffer::Buffer;
+pub use disposition::Unused;
 pub use ext::RolloutExt;
 pub use fresh::Fresh;
 pub use generate::{Generate, Session, Stopped, Turn};
+pub use lease::Lease;
 pub use log::Log;
 pub use pace::Pace;
+pub use prompts::Prompts;
 pub use publish::{Publication, publish};
 pub use replay::{Replay, Replayed, Retrained, replay, retrain};
 pub use response::{OwnedResponse, Response};
+pub use rollout::Rollout;
+pub use run::{Evaluation, Hold, Restored, Run, RunBuilder};
 pub use score::Score;
 pub use score_async::ScoreAsync;
-pub use step::Step;
-pub use timer::tokio_clock;
+pub use tokio_clock::tokio_clock;
 pub use train::Train;

@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use anabranch_core::{AppendReceipt, Error, Group, Run, Stage};
+use anabranch_core::{AppendReceipt, Error};
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
 use crate::entry::{at, run_of};
+use crate::run::Stage;
 use crate::upstream::Upstream;
+use crate::{Rollout, Run};
 
 /// Groups that may wait for the journal at once; beyond that upstream waits too.
 const MAX_WAITING: usize = 256;
@@ -23,7 +25,7 @@ pin_project! {
         input: Upstream<S>,
         run: Run,
         // Appended, not yet durable; acknowledged in this order.
-        waiting: VecDeque<(Group, AppendReceipt)>,
+        waiting: VecDeque<(Rollout, AppendReceipt)>,
     }
 }
 
@@ -34,27 +36,27 @@ impl<S> Log<S> {
 }
 
 /// The group with its `Completed` record; nothing if it was excluded.
-fn completed(mut group: Group, run: &Run) -> Result<Option<(Group, AppendReceipt)>, Error> {
-    if !run_of(&mut group)?.is_same(run) {
+fn completed(mut group: Rollout, run: &Run) -> Result<Option<(Rollout, AppendReceipt)>, Error> {
+    if !run_of(&mut group).is_same(run) {
         let message = format!("group {} was leased by another run: give .log the run of .prompts", group.id);
         return Err(Error::Argument { argument: "run", message });
     }
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
-    group.context.logged = true;
+    group.logged = true;
     let ack = group.complete().map_or_else(|| AppendReceipt::ready(Ok(())), |recorded| recorded.durable);
     Ok(Some((at(group, Stage::Working), ack)))
 }
 
 /// The group on its way, which lets another lease out: because of its record, with a delay for the journal's time.
-fn departing(group: Group) -> Group {
-    if let (Some(lease), Some(completed)) = (&group.context.lease, group.context.completed) {
-        lease.note_departure(completed);
+fn departing(group: Rollout) -> Rollout {
+    if let Some(completed) = group.completed {
+        group.lease.note_departure(completed);
     }
     at(group, Stage::Upstream)
 }
 
-impl<S: Stream<Item = Result<Group, Error>>> Stream for Log<S> {
-    type Item = Result<Group, Error>;
+impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Log<S> {
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();

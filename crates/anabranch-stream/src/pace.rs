@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use anabranch_core::{Error, Fields, Lease, Run, Stamp, Value};
+use crate::{Lease, Run};
+use anabranch_core::{Error, Fields, Stamp, Value};
 use futures::Stream;
 use pin_project_lite::pin_project;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Cause, Digest, Draft, Engine, Error, EventKind, Run, Stamp, TrainingStep, Version, WeightSync};
+use crate::Run;
+use crate::run::Draft;
+use anabranch_core::{Cause, Digest, Engine, Error, EventKind, Stamp, TrainingStep, Version, WeightSync};
 
 /// A publication that is over.
 #[derive(Copy, Clone, Debug)]
@@ -25,7 +27,8 @@ pub struct Publication {
 /// Where the log or the engine fails. The version number is used up then.
 ///
 /// ```
-/// use anabranch_core::{Digest, WeightSync, Run, Version};
+/// use anabranch_core::{Digest, Version, WeightSync};
+/// use anabranch_stream::Run;
 /// use anabranch_sim::Sim;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

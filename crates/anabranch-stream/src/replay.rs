@@ -184,15 +184,15 @@ struct Retraining<S, L> {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use anabranch_core::{Dataset, Fields, Journal, MemoryJournal, ResumeState, Run};
+/// use anabranch_core::{Dataset, Fields, Journal, MemoryJournal, ResumeState};
 /// use anabranch_sim::{HashChain, Sim};
-/// use anabranch_stream::{InFlight, RolloutExt, Samples, replay, retrain, tokio_clock};
+/// use anabranch_stream::{InFlight, RolloutExt, Run, Samples, replay, retrain, tokio_clock};
 /// use futures::TryStreamExt;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), anabranch_core::Error> {
 /// let journal = Arc::new(MemoryJournal::new());
-/// let run = Run::new("run", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
+/// let run = Run::builder("run").journal(journal.clone()).clock(tokio_clock()).open()?;
 /// let engine = Sim::fixed(2, std::time::Duration::ZERO);
 /// let dataset = Dataset::new("d", (0..8).map(|row| (vec![row], Fields::new())).collect()).expect("eight rows");
 /// let groups = run.prompts(dataset).generate(&engine, InFlight::groups(2), Samples(2)).log(&run);

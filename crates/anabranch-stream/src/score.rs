@@ -8,9 +8,9 @@ use anabranch_core::{Error, Group, Status};
 use futures::Stream;
 use pin_project_lite::pin_project;
 
-use crate::Response;
 use crate::panics::{caught, handler_error};
 use crate::upstream::Upstream;
+use crate::{Response, Rollout};
 
 pin_project! {
     /// Stream for [`score`](crate::RolloutExt::score).
@@ -35,17 +35,12 @@ impl<S: fmt::Debug, F> fmt::Debug for Score<S, F> {
 }
 
 /// A reward that comes after the group's record could not be in the log.
-pub(crate) fn refuse_logged(group: &Group) -> Result<(), Error> {
-    if group.context.completed.is_none() {
+pub(crate) fn refuse_logged(group: &Rollout) -> Result<(), Error> {
+    if group.completed.is_none() {
         return Ok(());
     }
     let message = format!("group {} is already in the log, without its rewards: move .score before .log", group.id);
     Err(Error::Argument { argument: "score", message })
-}
-
-/// Whether an earlier session completed the group: its rewards are in the log.
-pub(crate) fn is_restored(group: &Group) -> bool {
-    group.context.lease.as_ref().is_some_and(|lease| lease.restored().is_some())
 }
 
 /// Ends a sample that has no reward because its function failed.
@@ -55,12 +50,11 @@ pub(crate) fn abort_unscored(group: &mut Group, index: usize, message: &str) {
     sample.cause = Some(format!("reward: {message}"));
 }
 
-fn scored<R: Into<f64>>(mut group: Group, score: &mut impl FnMut(Response<'_>) -> R) -> Result<Group, Error> {
-    if is_restored(&group) {
+fn scored<R: Into<f64>>(mut group: Rollout, score: &mut impl FnMut(Response<'_>) -> R) -> Result<Rollout, Error> {
+    if group.is_restored() {
         return Ok(group);
     }
     refuse_logged(&group)?;
-    let run = group.run();
     for index in 0..group.samples.len() {
         let response = Response { prompt: &group.prompt, sample: &group.samples[index] };
         if response.status == Status::Aborted {
@@ -68,9 +62,10 @@ fn scored<R: Into<f64>>(mut group: Group, score: &mut impl FnMut(Response<'_>) -
         }
         match caught(|| score(response).into()) {
             Ok(reward) => {
+                let now = Some(group.run().now());
                 let sample = &mut group.samples[index];
                 sample.reward = Some(reward);
-                sample.times.scored = run.as_ref().map(anabranch_core::Run::now);
+                sample.times.scored = now;
             }
             Err(message) => {
                 abort_unscored(&mut group, index, &message);
@@ -84,11 +79,11 @@ fn scored<R: Into<f64>>(mut group: Group, score: &mut impl FnMut(Response<'_>) -
 
 impl<S, F, R> Stream for Score<S, F>
 where
-    S: Stream<Item = Result<Group, Error>>,
+    S: Stream<Item = Result<Rollout, Error>>,
     F: FnMut(Response<'_>) -> R,
     R: Into<f64>,
 {
-    type Item = Result<Group, Error>;
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();

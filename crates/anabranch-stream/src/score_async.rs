@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anabranch_core::{Error, Group, Moment, Prompt, Stage, Stamp, Status};
+use anabranch_core::{Error, Moment, Prompt, Stamp, Status};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 use pin_project_lite::pin_project;
 
-use crate::OwnedResponse;
 use crate::entry::at;
 use crate::panics::{caught, handler_error, message};
-use crate::score::{abort_unscored, is_restored, refuse_logged};
+use crate::run::Stage;
+use crate::score::{abort_unscored, refuse_logged};
 use crate::upstream::{Upstream, in_turn};
+use crate::{OwnedResponse, Rollout};
 
 /// Groups that may be scored at once; beyond that upstream waits too.
 const MAX_SCORING: usize = 1024;
@@ -55,7 +56,7 @@ struct Call {
 
 /// A group some of whose samples have no reward yet.
 struct Scoring {
-    group: Group,
+    group: Rollout,
     prompt: Arc<Prompt>,
     missing: usize,
 }
@@ -104,8 +105,8 @@ impl<S, F> ScoreAsync<S, F> {
 
 impl Calls {
     /// Takes a group in; gives it back if there is nothing to score.
-    fn accept(&mut self, group: Group) -> Result<Option<Group>, Error> {
-        if is_restored(&group) {
+    fn accept(&mut self, group: Rollout) -> Result<Option<Rollout>, Error> {
+        if group.is_restored() {
             return Ok(Some(group));
         }
         refuse_logged(&group)?;
@@ -144,9 +145,9 @@ impl Calls {
     }
 
     /// Takes in the end of a call; gives its group if it was the last.
-    fn absorb(&mut self, call: Call, result: Result<f64, Fault>) -> Result<Option<Group>, Error> {
+    fn absorb(&mut self, call: Call, result: Result<f64, Fault>) -> Result<Option<Rollout>, Error> {
         let Some(scoring) = self.scoring.get_mut(&call.key) else { return Ok(None) };
-        let now = scoring.group.context.lease.as_ref().map(|lease| lease.run().now());
+        let now = Some(scoring.group.run().now());
         let sample = &mut scoring.group.samples[call.index];
         match result {
             Ok(reward) => (sample.reward, sample.times.scored) = (Some(reward), now),
@@ -181,9 +182,9 @@ impl Calls {
 }
 
 /// The group on its way, which lets another lease out: because its last reward came.
-fn departing(group: Group) -> Group {
-    if let Some(lease) = &group.context.lease
-        && let Some(at) = group.samples.iter().filter_map(|sample| sample.times.scored).max()
+fn departing(group: Rollout) -> Rollout {
+    let lease = &group.lease;
+    if let Some(at) = group.samples.iter().filter_map(|sample| sample.times.scored).max()
         && let Some(seq) = lease.seq()
     {
         lease.note_departure(Stamp { moment: Moment::Scored { lease: seq }, at });
@@ -217,13 +218,13 @@ where
 
 impl<S, F, Fut, R, X> Stream for ScoreAsync<S, F>
 where
-    S: Stream<Item = Result<Group, Error>>,
+    S: Stream<Item = Result<Rollout, Error>>,
     F: FnMut(OwnedResponse) -> Fut,
     Fut: Future<Output = Result<R, X>> + Send + 'static,
     R: Into<f64>,
     X: fmt::Display,
 {
-    type Item = Result<Group, Error>;
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut this = self.project();

@@ -7,13 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use anabranch_core::{AppendReceipt, Batch, Engine, Error, Learner, Restored, Run, WeightSync};
+use crate::{Restored, Run};
+use anabranch_core::{AppendReceipt, Batch, Engine, Error, Learner, WeightSync};
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
 
 use self::trainer::{Plan, Publishing, Trainer};
-use crate::Step;
 use crate::upstream::Upstream;
+use anabranch_core::Step;
 
 mod replay;
 mod trainer;

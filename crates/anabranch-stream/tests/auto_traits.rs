@@ -1,10 +1,10 @@
 //! Which auto traits the streams have: pipelines move between threads, and the final stream needs no pinning.
 
-use anabranch_core::{Batch, Error, Group, Lease};
+use anabranch_core::{Batch, Error, Group, Step};
 use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{
-    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Log, MaxStaleness, OwnedResponse, Pace, Publication,
-    Response, Samples, Score, ScoreAsync, Session, Step, Train,
+    Admit, Batches, Buffer, Capacity, Fresh, Generate, InFlight, Lease, Log, MaxStaleness, OwnedResponse, Pace,
+    Publication, Response, Rollout, Samples, Score, ScoreAsync, Session, Train,
 };
 use futures::stream::BoxStream;
 
@@ -56,8 +56,8 @@ fn settings_and_results_can_be_shared() {
 
 mod zero_is_refused {
     use super::*;
-    use anabranch_core::{Dataset, Fields, Run};
-    use anabranch_stream::RolloutExt;
+    use anabranch_core::{Dataset, Fields};
+    use anabranch_stream::{RolloutExt, Run};
     use futures::{StreamExt, stream};
 
     fn said(build: impl FnOnce() + std::panic::UnwindSafe) -> String {
@@ -68,7 +68,7 @@ mod zero_is_refused {
 
     #[test]
     fn with_the_name_of_the_argument() {
-        let groups = || stream::empty::<Result<Group, Error>>().boxed();
+        let groups = || stream::empty::<Result<Rollout, Error>>().boxed();
         let leases = || Run::in_memory().prompts(Dataset::new("d", vec![(vec![1], Fields::new())]).unwrap());
         let sim = || Sim::fixed(1, std::time::Duration::ZERO);
         let train = || {

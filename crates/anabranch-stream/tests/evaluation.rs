@@ -1,12 +1,13 @@
 //! Evaluation on shared engines: one version, nothing else on the engines, and everything goes on afterwards.
 
-use anabranch_core::{Digest, Event, EventKind, Group, Run, Sampling, Unused, WeightSync};
+use anabranch_core::{Digest, Event, EventKind, Sampling, WeightSync};
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use anabranch_stream::by_hand::RunByHand;
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, Rollout, RolloutExt, Run, Samples, Unused, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::time::{sleep, timeout};
 
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
@@ -18,7 +19,7 @@ async fn evaluate(run: &Run, engine: &Sim) -> Vec<u64> {
     let scratch = Run::in_memory();
     let groups = scratch.prompts(dataset(5)).generate(engine, InFlight::groups(2), Samples(1));
     let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
-    let groups: Vec<Group> = groups.sampling(greedy).try_collect().await.unwrap();
+    let groups: Vec<Rollout> = groups.sampling(greedy).try_collect().await.unwrap();
     assert_eq!(groups.len(), 5);
     let versions = groups.iter().flat_map(|group| &group.samples[0].spans);
     let versions: Vec<u64> = versions.map(|span| span.version.lowest().unwrap().0).collect();
@@ -46,7 +47,7 @@ fn check_holds(events: &[Event]) -> usize {
 async fn evaluations_at_any_time_run_on_one_version_and_stop_nothing() {
     for mode in [WeightSync::Retract, WeightSync::InPlace, WeightSync::Drain, WeightSync::Abort] {
         for capacity in [1, 6] {
-            let recorded = RecordReceipt::new();
+            let recorded = Recorded::new();
             let engine = Sim::random(5, 1..=6, 1..=20).install_time(ms(7));
             let run = &recorded.run;
             let learner = run.restore(HashChain::new(0)).unwrap();
@@ -98,7 +99,7 @@ fn finished(mut events: Vec<Event>) -> Vec<Event> {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_buffer_holds_no_evaluation_up() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(3, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));
     publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = recorded.run.prompts(dataset(50)).generate(&engine, InFlight::groups(4), Samples(2));
     let mut groups = groups.log(&recorded.run).buffer(Capacity::groups(1));
@@ -112,7 +113,7 @@ async fn a_full_buffer_holds_no_evaluation_up() {
 
 #[tokio::test(start_paused = true)]
 async fn submissions_reopen_whatever_happens_to_an_evaluation() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(3, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));
     let run = recorded.run.clone();
     publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let evaluating = {
@@ -128,7 +129,7 @@ async fn submissions_reopen_whatever_happens_to_an_evaluation() {
         std::future::pending::<()>().await;
     });
     assert!(given_up.await.is_err());
-    let groups: Vec<Group> =
+    let groups: Vec<Rollout> =
         run.prompts(dataset(3)).generate(&engine, InFlight::groups(1), Samples(1)).try_collect().await.unwrap();
     assert_eq!(groups.len(), 3);
     assert_eq!(check_holds(&recorded.events()), 2);
@@ -137,7 +138,7 @@ async fn submissions_reopen_whatever_happens_to_an_evaluation() {
 #[tokio::test(start_paused = true)]
 async fn turns_and_retries_wait_for_the_end_of_an_evaluation() {
     let engine = Sim::fixed(2, ms(10));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let run = recorded.run.clone();
     publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups =
@@ -154,7 +155,7 @@ async fn turns_and_retries_wait_for_the_end_of_an_evaluation() {
         assert_eq!(engine.stats().started, 1, "the second waits");
         drop(evaluation);
     };
-    let (groups, ()) = futures::join!(groups.try_collect::<Vec<Group>>(), evaluating);
+    let (groups, ()) = futures::join!(groups.try_collect::<Vec<Rollout>>(), evaluating);
     let ended = groups.unwrap()[0].samples[0].times.ended.unwrap();
     assert_eq!(ended / 1_000_000, 140);
 }

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anabranch_core::{
-    Batch, Digest, Engine, Error, EventKind, Learner, LearnerError, Reason, Run, Status, StepReport, Then, Unused,
-    WeightSync,
+    Batch, Digest, Engine, Error, EventKind, Learner, LearnerError, Reason, Status, StepReport, Then, WeightSync,
 };
 use anabranch_sim::{Call, End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish};
+use anabranch_stream::by_hand::RunByHand;
+use anabranch_stream::{Capacity, InFlight, RolloutExt, Run, Samples, Unused, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
@@ -32,7 +32,7 @@ async fn an_error_overtakes_what_is_queued_and_stops_what_runs() {
         2 => Reply::tokens(1, ms(50)).ending(End::Fatal("the device is gone".to_owned())),
         _ => Reply::tokens(1, ms(10_000)),
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(9)).generate(&engine, InFlight::groups(4), Samples(1));
     let mut groups = groups.log(&recorded.run).buffer(Capacity::groups(8));
@@ -51,7 +51,7 @@ async fn an_error_overtakes_what_is_queued_and_stops_what_runs() {
 #[tokio::test(start_paused = true)]
 async fn dropping_the_stream_stops_everything() {
     for polled_for in [0, 25] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
         let learner = recorded.run.restore(HashChain::new(0)).unwrap();
         let groups = recorded.run.prompts(dataset(99)).generate(&engine, InFlight::groups(3), Samples(2));
         let groups = groups.log(&recorded.run).buffer(Capacity::groups(4)).batch(200);
@@ -72,7 +72,7 @@ async fn dropping_the_stream_stops_everything() {
 /// A task that was merely told to stop could go on recording on another thread, after the run was finished.
 #[tokio::test(start_paused = true)]
 async fn everything_upstream_is_gone_when_the_drop_returns() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(3, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));
     let learner = recorded.run.restore(HashChain::new(0)).unwrap();
     let (here, upstream) = (Arc::new(()), Arc::new(()));
     let (watched, watched_upstream) = (here.clone(), upstream.clone());
@@ -90,7 +90,7 @@ async fn everything_upstream_is_gone_when_the_drop_returns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_reward_is_an_error_that_names_the_group_and_leaves_it_in_the_log() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(5)).generate(&engine, InFlight::groups(1), Samples(2));
     let mut groups = groups
@@ -114,7 +114,7 @@ async fn a_panicking_reward_is_an_error_that_names_the_group_and_leaves_it_in_th
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_filter_is_an_error_and_no_verdict() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(5)).generate(&engine, InFlight::groups(1), Samples(2));
     let mut groups = groups.admit("strict", |_| panic!("undecided")).log(&recorded.run);
@@ -127,7 +127,7 @@ async fn a_panicking_filter_is_an_error_and_no_verdict() {
 
 #[tokio::test(start_paused = true)]
 async fn async_rewards_are_retried_then_abort_their_sample() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let calls = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let seen = calls.clone();
@@ -169,7 +169,7 @@ async fn async_rewards_are_retried_then_abort_their_sample() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_async_reward_reaches_the_consumer() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(4)).generate(&engine, InFlight::groups(4), Samples(1));
     let mut groups = groups.score_async(|response| async move {
@@ -184,7 +184,7 @@ async fn a_panicking_async_reward_reaches_the_consumer() {
 
 #[tokio::test(start_paused = true)]
 async fn rewards_after_the_log_are_refused() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(4)).generate(&engine, InFlight::groups(1), Samples(1));
     let error = groups.log(&recorded.run).score(|_| 1.0).try_next().await.unwrap_err();
@@ -193,20 +193,11 @@ async fn rewards_after_the_log_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn another_runs_log_is_refused() {
-    let (recorded, other, engine) = (RecordReceipt::new(), RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, other, engine) = (Recorded::new(), Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(4)).generate(&engine, InFlight::groups(1), Samples(1));
     let error = groups.log(&other.run).try_next().await.unwrap_err();
     assert!(error.to_string().contains("leased by another run"), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cloned_group_is_refused_with_the_reason() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
-    installed(&recorded.run, &engine).await;
-    let groups = recorded.run.prompts(dataset(4)).generate(&engine, InFlight::groups(1), Samples(1));
-    let error = groups.map_ok(|group| group.clone()).batch(1).try_next().await.unwrap_err();
-    assert!(error.to_string().contains("a clone is data only"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,7 +207,7 @@ async fn transient_faults_are_retried_from_the_tokens_already_there() {
         1 => Reply::default().after(ms(10)).ending(End::Transient("busy".to_owned())),
         _ => Reply::tokens(4, ms(10)),
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1));
     let groups: Vec<_> = groups.retries(2, ms(100)).try_collect().await.unwrap();
@@ -230,7 +221,7 @@ async fn transient_faults_are_retried_from_the_tokens_already_there() {
 #[tokio::test(start_paused = true)]
 async fn past_the_limit_of_retries_the_sample_is_aborted() {
     let engine = Sim::scripted(|_| Reply::tokens(1, ms(1)).ending(End::Transient("busy".to_owned())));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(1)).unused(Unused::Retry { max_attempts: 1 });
     let groups = groups.generate(&engine, InFlight::groups(1), Samples(1)).retries(1, ms(1)).log(&recorded.run);
@@ -279,7 +270,7 @@ impl Learner for Failing {
 #[tokio::test(start_paused = true)]
 async fn a_failing_or_panicking_learner_reaches_the_consumer() {
     for panics in [false, true] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
         let learner = Failing { good: 1, panics, inner: HashChain::new(0) };
         let learner = recorded.run.restore(learner).unwrap();
         let groups = recorded.run.prompts(dataset(9)).generate(&engine, InFlight::groups(2), Samples(1));
@@ -306,7 +297,7 @@ async fn a_failing_or_panicking_learner_reaches_the_consumer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_upstream_of_the_buffer_goes_on_in_the_consumer() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(9)).generate(&engine, InFlight::groups(1), Samples(1));
     let groups = groups.inspect(|group| assert!(group.as_ref().unwrap().id.prompt.row < 2, "row 2 came"));
@@ -321,7 +312,7 @@ async fn a_panic_upstream_of_the_buffer_goes_on_in_the_consumer() {
 #[tokio::test(start_paused = true)]
 async fn dropping_a_pending_next_loses_nothing() {
     for buffered in [false, true] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::random(9, 1..=4, 1..=5));
+        let (recorded, engine) = (Recorded::new(), Sim::random(9, 1..=4, 1..=5));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
         let groups = run.prompts(dataset(12)).generate(&engine, InFlight::groups(3), Samples(2));
@@ -350,7 +341,7 @@ async fn dropping_a_pending_next_loses_nothing() {
 
 #[tokio::test]
 async fn an_engine_behind_an_arc_works() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let sim = Sim::fixed(1, ms(0));
     let engine: Arc<dyn Engine<Weights = u64>> = Arc::new(sim);
     let learner = recorded.run.restore(HashChain::new(0)).unwrap();

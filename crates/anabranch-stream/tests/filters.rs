@@ -1,11 +1,11 @@
 //! The filters that the library ships, alone and in a row.
 
-use anabranch_core::{Digest, EventKind, Reason, Sampling, Status, Then, Unused, WeightSync};
+use anabranch_core::{Digest, EventKind, Reason, Sampling, Status, Then, WeightSync};
 use anabranch_sim::{Reply, Sim};
-use anabranch_stream::{InFlight, RolloutExt, Samples, filters, publish};
+use anabranch_stream::{InFlight, RolloutExt, Samples, Unused, filters, publish};
 use futures::{StreamExt, TryStreamExt};
 
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
@@ -24,7 +24,7 @@ macro_rules! groups {
 }
 
 /// The row and the filter of each exclusion; none of them is retried.
-fn refused(recorded: &RecordReceipt) -> Vec<(u32, String)> {
+fn refused(recorded: &Recorded) -> Vec<(u32, String)> {
     let filtered = |kind| match kind {
         EventKind::Excluded { id, reason: Reason::Filtered { name }, then, .. } => {
             assert_eq!(then, Then::Drop);
@@ -41,24 +41,24 @@ fn named(rows: &[u32], name: &str) -> Vec<(u32, String)> {
 
 #[tokio::test(start_paused = true)]
 async fn each_shipped_filter_refuses_what_it_is_named_for() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let groups = groups!(recorded).score(|response| response.response().len() as u32);
     assert_eq!(groups.reject("zero_spread", filters::zero_spread).batch(1).count().await, 5);
     assert_eq!(refused(&recorded), named(&[1], "zero_spread"), "both samples have two tokens");
 
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     assert_eq!(groups!(recorded).reject("zero_spread", filters::zero_spread).batch(1).count().await, 0);
     assert_eq!(refused(&recorded).len(), 6, "without rewards there is no spread");
 
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     assert_eq!(groups!(recorded).reject("truncated", filters::truncated).batch(1).count().await, 5);
     assert_eq!(refused(&recorded), named(&[5], "truncated"));
 
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     assert_eq!(groups!(recorded).reject("overlong", filters::overlong(4)).batch(1).count().await, 4);
     assert_eq!(refused(&recorded), named(&[4, 5], "overlong"), "four tokens are within four");
 
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let groups = groups!(recorded).score(|_| 0.0).map_ok(|mut group| {
         if group.id.prompt.row == 3 {
             group.samples[1].status = Status::Failed;
@@ -71,7 +71,7 @@ async fn each_shipped_filter_refuses_what_it_is_named_for() {
 
 #[tokio::test(start_paused = true)]
 async fn environment_tokens_do_not_make_a_sample_overlong() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let groups = groups!(recorded).map_ok(|mut group| {
         for sample in &mut group.samples {
             sample.tokens.extend([7; 50]);
@@ -85,7 +85,7 @@ async fn environment_tokens_do_not_make_a_sample_overlong() {
 
 #[tokio::test(start_paused = true)]
 async fn filters_judge_in_the_order_written_and_the_first_to_refuse_names_the_exclusion() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let groups = groups!(recorded).score(|response| response.response().len() as u32);
     let groups = groups
         .reject("overlong", filters::overlong(5))
@@ -105,7 +105,7 @@ async fn filters_judge_in_the_order_written_and_the_first_to_refuse_names_the_ex
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_predicate_is_an_error_that_names_its_operator() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let mut groups = groups!(recorded).reject("strict", |_| panic!("undecided"));
     let error = groups.next().await.unwrap().unwrap_err();
     assert!(error.to_string().starts_with("reject(\"strict\") failed on group d/0/0#0"), "{error}");

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anabranch_core::{
     AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError,
-    MemoryJournal, ResumeState, Run, WeightSync,
+    MemoryJournal, WeightSync,
 };
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_clock};
+use anabranch_stream::{Capacity, InFlight, RolloutExt, Run, Samples, publish, tokio_clock};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ impl Slow {
     fn open(delay: Duration, fails_at: Option<&'static str>) -> (Run, Arc<Self>) {
         let journal =
             Arc::new(Self { memory: MemoryJournal::new(), delay, fails_at, poisoned: parking_lot::Mutex::new(false) });
-        (Run::new("test", journal.clone(), ResumeState::default(), tokio_clock(), [].into(), false), journal)
+        (Run::builder("test").journal(journal.clone()).clock(tokio_clock()).open().unwrap(), journal)
     }
 
     /// When each event of a kind was recorded, in milliseconds.

@@ -1,13 +1,13 @@
 //! Random pipelines on random scripts: whatever the settings, the laws hold and the pipeline ends.
 
-use anabranch_core::{Error, Event, EventKind, Unused, WeightSync};
+use anabranch_core::{Error, Event, EventKind, Step, WeightSync};
 use anabranch_sim::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Step};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Unused};
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
@@ -134,7 +134,7 @@ async fn collect(mut steps: impl Stream<Item = Result<Step, Error>> + Unpin, pat
 }
 
 async fn run(setting: &Setting) -> Vec<Event> {
-    let (recorded, engine) = (RecordReceipt::new(), engine(setting));
+    let (recorded, engine) = (Recorded::new(), engine(setting));
     let run = &recorded.run;
     let learner = run.restore(HashChain::new(0)).unwrap();
     let training = setting.training;

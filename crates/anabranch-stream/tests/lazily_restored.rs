@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anabranch_core::{
-    AppendReceipt, BoxError, Cursor, Digest, Error, Event, Fields, Group, GroupId, Journal, JournalError,
-    MemoryJournal, Run, WeightSync,
+    AppendReceipt, BoxError, Cursor, Digest, Error, Event, Group, GroupId, Journal, JournalError, MemoryJournal,
+    WeightSync,
 };
+use anabranch_metrics::Meter;
 use anabranch_sim::Sim;
-use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish, tokio_clock};
+use anabranch_stream::{Capacity, InFlight, Rollout, RolloutExt, Run, Samples, publish, tokio_clock};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tokio::time::sleep;
@@ -51,8 +52,7 @@ impl Journal for Counting {
 async fn left(groups: usize) -> (Run, Arc<Counting>, Sim) {
     let journal = Arc::new(Counting::default());
     let engine = Sim::fixed(3, ms(1));
-    let run =
-        Run::new("test", journal.clone(), anabranch_core::ResumeState::default(), tokio_clock(), Fields::new(), false);
+    let run = Run::builder("test").journal(journal.clone()).clock(tokio_clock()).open().unwrap();
     publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let made = run.prompts(dataset(LEFT as u32)).generate(&engine, InFlight::groups(50), Samples(1)).log(&run);
     let mut made = made.buffer(Capacity::groups(groups / 2));
@@ -67,15 +67,21 @@ async fn left(groups: usize) -> (Run, Arc<Counting>, Sim) {
         last = completed;
     }
     drop(made);
-    let past = anabranch_replay::resume(journal.memory.events()).unwrap();
+    let past = anabranch_core::resume(journal.memory.events()).unwrap();
     assert!(past.queued.len() > groups / 2, "{} were completed", past.queued.len());
-    let run = Run::new("test", journal.clone(), past, tokio_clock(), Fields::new(), true);
+    let run = Run::builder("test")
+        .journal(journal.clone())
+        .resume(past, Meter::of(&journal.memory.events()))
+        .clock(tokio_clock())
+        .accept_changes(true)
+        .open()
+        .unwrap();
     publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     assert_eq!(journal.read.load(Relaxed), 0, "opening reads none");
     (run, journal, engine)
 }
 
-type Groups = BoxStream<'static, Result<Group, Error>>;
+type Groups = BoxStream<'static, Result<Rollout, Error>>;
 
 #[tokio::test(start_paused = true)]
 async fn no_more_payloads_are_read_than_the_buffer_holds() {

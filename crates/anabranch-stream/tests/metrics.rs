@@ -5,20 +5,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_core::{
-    Batch, Cause, Digest, Event, EventKind, Gauges, GroupId, Histogram, Learner, LearnerError, Metrics, Run,
-    StepReport, Unused, WeightSync,
-};
+use anabranch_core::{Batch, Cause, Digest, Event, EventKind, GroupId, Learner, LearnerError, StepReport, WeightSync};
+use anabranch_metrics::{Gauges, Histogram, Metrics};
 use anabranch_replay::{Audit, Durations, Series, audit};
 use anabranch_sim::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
 
 use common::past::DirJournal;
 use common::recorder::Ear;
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
@@ -256,7 +254,7 @@ proptest! {
     fn a_snapshot_says_what_the_log_and_a_recorder_say(setting in settings()) {
         let ear = Ear::default();
         metrics::with_local_recorder(&ear, || virtually(async {
-            let recorded = RecordReceipt::new();
+            let recorded = Recorded::new();
             let run = &recorded.run;
             train(run, &setting, usize::MAX, || {
                 let metrics = run.metrics();
@@ -308,7 +306,7 @@ proptest! {
 /// group for another 20 ms.
 #[tokio::test(start_paused = true)]
 async fn the_places_of_groups_between_two_operators() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
     let run = &recorded.run;
     publish(run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = run.prompts(dataset(6)).generate(&engine, InFlight::groups(2), Samples(1));
@@ -348,7 +346,7 @@ async fn the_places_of_groups_between_two_operators() {
 /// A buffer bounded by bytes is full while a group waits, however few groups it holds.
 #[tokio::test(start_paused = true)]
 async fn a_buffer_without_room_for_the_next_group_is_full() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
     let run = &recorded.run;
     publish(run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     // A group of one sample with two tokens and one log-prob takes 13 bytes.

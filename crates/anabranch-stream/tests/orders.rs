@@ -1,12 +1,12 @@
 //! Which group a buffer gives next.
 
-use anabranch_core::{EventKind, Group, OldestVersion, Run, SpanVersion, Value, Version, WeightSync};
+use anabranch_core::{EventKind, Group, OldestVersion, SpanVersion, Value, Version, WeightSync};
 use anabranch_sim::Sim;
-use anabranch_stream::{Capacity, MaxStaleness, Order, RolloutExt, publish};
+use anabranch_stream::{Capacity, MaxStaleness, Order, Rollout, RolloutExt, Run, publish};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
 
-use common::{RecordReceipt, adopted, ms};
+use common::{Recorded, adopted, ms};
 
 mod common;
 
@@ -23,7 +23,7 @@ async fn published(run: &Run, versions: u64) {
 
 /// The rows that leave a buffer of eight, which these groups enter in turn.
 async fn rows(order: Option<Order>, groups: &[&[SpanVersion]]) -> Vec<u64> {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     published(&recorded.run, 9).await;
     let made: Vec<_> =
         groups.iter().zip(0..).map(|(versions, row)| Ok(adopted(&recorded.run, row, versions))).collect();
@@ -32,7 +32,7 @@ async fn rows(order: Option<Order>, groups: &[&[SpanVersion]]) -> Vec<u64> {
     assert!(buffer.next().now_or_never().is_none());
     sleep(ms(1)).await;
     assert_eq!(recorded.run.metrics().gauges.queue, Some(groups.len().min(8)));
-    let left: Vec<Group> = buffer.try_collect().await.unwrap();
+    let left: Vec<Rollout> = buffer.try_collect().await.unwrap();
     let configured = recorded.events().into_iter().find_map(|event| match event.kind {
         EventKind::Configured { operator, settings } if operator == "buffer" => settings.get("order").cloned(),
         _ => None,
@@ -62,7 +62,7 @@ async fn an_unknown_version_counts_as_the_oldest_there_can_be() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_room_is_admitted_in_completion_order_whatever_the_order() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let run = &recorded.run;
     published(run, 9).await;
     let made: Vec<_> = [1, 2, 8, 3, 7].iter().zip(0..).map(|(&v, row)| Ok(adopted(run, row, &[exact(v)]))).collect();
@@ -85,7 +85,7 @@ async fn what_waits_for_room_is_admitted_in_completion_order_whatever_the_order(
 #[tokio::test(start_paused = true)]
 async fn the_freshest_first_trains_on_what_fifo_would_let_go_stale() {
     for (order, taken) in [(Order::Fifo, 0), (Order::Freshest, 1)] {
-        let recorded = RecordReceipt::new();
+        let recorded = Recorded::new();
         let run = &recorded.run;
         published(run, 5).await;
         let made: Vec<_> = [3, 3, 4, 4].iter().zip(0..).map(|(&v, row)| Ok(adopted(run, row, &[exact(v)]))).collect();

@@ -12,7 +12,7 @@ use anabranch_stream::{Capacity, Granularity, InFlight, RolloutExt, Samples};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
@@ -67,7 +67,7 @@ fn training((numerator, denominator): (u32, u32), granularity: Granularity) -> D
 
 /// A chain's makespan in virtual time and its log, with a buffer of so many groups or none.
 async fn run(granularity: Granularity, training: Duration, capacity: Option<usize>) -> (Duration, Vec<Event>) {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let run = &recorded.run;
     let engine = Sim::scripted(|call| {
         let (tokens, each) = length(call.request.tokens[0], call.request.key.sample);

@@ -1,14 +1,14 @@
 //! Pacing: the lead stays within its bound at every lease, whatever happens, over restarts too.
 
-use anabranch_core::{Event, EventKind, Run, Unused};
+use anabranch_core::{Event, EventKind, Step};
 use anabranch_sim::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Step};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
 use common::past::{DirJournal, trained};
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
@@ -87,7 +87,7 @@ proptest! {
     fn the_lead_is_bounded_at_every_lease(setting in settings()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let recorded = RecordReceipt::new();
+            let recorded = Recorded::new();
             let made = steps(&recorded.run, &setting, 60, usize::MAX).await;
             assert!(!made.is_empty() || setting.limit.is_some());
             Laws { batch: setting.batch, limit: setting.limit, buffered: true }.check(&recorded.events());
@@ -118,7 +118,7 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn the_bound_is_used_to_the_full_and_keeps_groups_fresh() {
     let setting = Setting { lead: 1, interval: 1, batch: 4, limit: None, training: 100, aborts: u64::MAX, seed: 3 };
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let made = steps(&recorded.run, &setting, 80, usize::MAX).await;
     assert_eq!(made.len(), 20);
     let leads: Vec<u64> = made.iter().map(|step| step.gap_max.unwrap()).collect();

@@ -1,15 +1,16 @@
 //! What single operators promise, on a scripted engine in virtual time.
 
-use anabranch_core::{
-    EventKind, Group, Reason, Run, Sampling, SpanVersion, Status, Then, Unused, Value, Version, WeightSync,
-};
+use anabranch_core::{EventKind, Group, Reason, Sampling, SpanVersion, Status, Then, Value, Version, WeightSync};
 use anabranch_sim::{End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, Order, RolloutExt, Samples, publish};
+use anabranch_stream::by_hand::RolloutByHand;
+use anabranch_stream::{
+    Capacity, Granularity, InFlight, MaxStaleness, Order, Rollout, RolloutExt, Run, Samples, Unused, publish,
+};
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::sleep;
 
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
@@ -21,42 +22,46 @@ async fn published(run: &Run, engine: &Sim, versions: u64) {
 }
 
 /// A complete group made wholly by `version`, adopted by the run.
-fn adopted(run: &Run, row: u64, version: u64) -> Group {
+fn adopted(run: &Run, row: u64, version: u64) -> Rollout {
     common::adopted(run, row, &[SpanVersion::Exact(Version(version))])
 }
 
-fn names(groups: &[Group]) -> Vec<String> {
-    groups.iter().map(|group| group.id.to_string()).collect()
+fn names<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Vec<String> {
+    groups.into_iter().map(|group| group.id.to_string()).collect()
+}
+
+fn names_of(rollouts: &[Rollout]) -> Vec<String> {
+    names(rollouts.iter().map(|rollout| &**rollout))
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_buffer_is_fifo_by_completion() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let engine = Sim::scripted(|call| Reply::tokens(1, [ms(300), ms(100), ms(200)][call.request.tokens[0] as usize]));
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(3)).generate(&engine, InFlight::groups(3), Samples(2));
-    let groups: Vec<Group> = groups.buffer(Capacity::groups(3)).take(3).try_collect().await.unwrap();
-    assert_eq!(names(&groups), ["d/0/1#0", "d/0/2#0", "d/0/0#0"], "A starts first, B and C complete before it");
-    let dequeued: Vec<_> = groups.iter().map(|group| group.context.dequeued.unwrap() / 1_000_000).collect();
+    let groups: Vec<Rollout> = groups.buffer(Capacity::groups(3)).take(3).try_collect().await.unwrap();
+    assert_eq!(names_of(&groups), ["d/0/1#0", "d/0/2#0", "d/0/0#0"], "A starts first, B and C complete before it");
+    let dequeued: Vec<_> = groups.iter().map(|group| group.dequeued().unwrap() / 1_000_000).collect();
     assert_eq!(dequeued, [100, 200, 300]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_is_inclusive() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     published(&recorded.run, &engine, 6).await;
-    assert_eq!(recorded.run.clock().version(), Some(Version(5)));
+    assert_eq!(recorded.run.version(), Some(Version(5)));
     let groups = [adopted(&recorded.run, 3, 3), adopted(&recorded.run, 4, 4)];
-    let fresh: Vec<Group> = stream::iter(groups).map(Ok).fresh(MaxStaleness(1)).try_collect().await.unwrap();
-    assert_eq!(names(&fresh), ["made/0/4#0"]);
+    let fresh: Vec<Rollout> = stream::iter(groups).map(Ok).fresh(MaxStaleness(1)).try_collect().await.unwrap();
+    assert_eq!(names_of(&fresh), ["made/0/4#0"]);
     assert_eq!(recorded.excluded(), [("Stale { gap: 2 }".to_owned(), 1)].into());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_publication_wakes_a_batch_that_holds_what_it_makes_stale() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     published(&recorded.run, &engine, 1).await;
-    let (sender, receiver) = mpsc::unbounded::<Group>();
+    let (sender, receiver) = mpsc::unbounded::<Rollout>();
     let run = recorded.run.clone();
     let batches = receiver.map(Ok).fresh(MaxStaleness(0)).batch(2);
     let batch = tokio::spawn(batches.into_future().map(|(batch, _)| batch.unwrap().unwrap()));
@@ -75,13 +80,13 @@ async fn a_publication_wakes_a_batch_that_holds_what_it_makes_stale() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_buffer_holds_back_new_groups_but_not_running_ones() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(50)).generate(&engine, InFlight::groups(3), Samples(1));
     let mut groups = groups.granularity(Granularity::Group).log(&recorded.run).buffer(Capacity::groups(2));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(1000)).await;
-    let anabranch_core::Metrics { counters, gauges, .. } = recorded.run.metrics();
+    let anabranch_metrics::Metrics { counters, gauges, .. } = recorded.run.metrics();
     assert_eq!((gauges.queue, gauges.queue_capacity, gauges.waiting), (Some(2), Some(2), 3), "one waits for each slot");
     assert_eq!((gauges.in_flight, counters.leased, counters.completed), (0, 5, 5), "what waits for room is in the log");
     // Taking one out lets one in at once, but the two left waiting still hold back new groups.
@@ -99,10 +104,10 @@ async fn a_full_buffer_holds_back_new_groups_but_not_running_ones() {
 async fn a_group_goes_out_when_as_many_sample_slots_are_free_as_it_needs() {
     // Sample s of a group takes s + 1 times 10 ms; two groups of two samples in four slots.
     let engine = Sim::scripted(|call| Reply::tokens(1, ms(10) * (call.request.key.sample + 1)));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(3)).generate(&engine, InFlight::groups(2), Samples(2));
-    let groups: Vec<Group> = groups.try_collect().await.unwrap();
+    let groups: Vec<Rollout> = groups.try_collect().await.unwrap();
     let submitted = |row: usize| groups[row].samples[0].times.submitted.unwrap() / 1_000_000;
     assert_eq!(
         [submitted(0), submitted(1), submitted(2)],
@@ -114,7 +119,7 @@ async fn a_group_goes_out_when_as_many_sample_slots_are_free_as_it_needs() {
 #[tokio::test(start_paused = true)]
 async fn any_adaptor_may_stand_between_two_operators() {
     for buffered in [false, true] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::random(3, 1..=9, 1..=9));
+        let (recorded, engine) = (Recorded::new(), Sim::random(3, 1..=9, 1..=9));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
         let groups = run
@@ -160,7 +165,7 @@ async fn any_adaptor_may_stand_between_two_operators() {
 
 #[tokio::test(start_paused = true)]
 async fn groups_held_back_by_an_adaptor_come_out_at_the_end() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
     published(&recorded.run, &engine, 1).await;
     let chunks = recorded.run.prompts(dataset(5)).generate(&engine, InFlight::groups(3), Samples(1)).try_chunks(3);
     let sizes: Vec<usize> = chunks.map_ok(|chunk| chunk.len()).try_collect().await.unwrap();
@@ -170,7 +175,7 @@ async fn groups_held_back_by_an_adaptor_come_out_at_the_end() {
 #[tokio::test(start_paused = true)]
 async fn the_last_partial_batch_is_left_or_emitted() {
     for (partial, batches, left) in [(false, vec![2, 2], 1), (true, vec![2, 2, 1], 0)] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
         let groups = run.prompts(dataset(5)).generate(&engine, InFlight::groups(2), Samples(1));
@@ -195,7 +200,7 @@ async fn filtered_groups_are_dropped_by_name_and_aborted_ones_never_reach_the_fi
         let end = if call.request.tokens[0] == 1 { End::Abort("tool".to_owned()) } else { End::Stop };
         Reply::tokens(1, ms(1)).ending(end)
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     published(&recorded.run, &engine, 1).await;
     let mut seen = Vec::new();
     let groups = recorded.run.prompts(dataset(3)).unused(Unused::Retry { max_attempts: 2 });
@@ -231,13 +236,13 @@ async fn a_retry_is_the_pristine_prompt_and_goes_before_fresh_ones() {
         let end = if call.request.id.contains("/1#0/") { End::Abort("once".to_owned()) } else { End::Stop };
         Reply::tokens(2, ms(1)).ending(end)
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     published(&recorded.run, &engine, 1).await;
     let groups = recorded.run.prompts(dataset(4)).unused(Unused::Retry { max_attempts: 3 });
     let groups = groups.generate(&engine, InFlight::groups(1), Samples(2)).log(&recorded.run);
     // With retries a source ends when all leases are settled; these are kept.
-    let groups: Vec<Group> = groups.take(4).try_collect().await.unwrap();
-    assert_eq!(names(&groups), ["d/0/0#0", "d/0/1#1", "d/0/2#0", "d/0/3#0"]);
+    let groups: Vec<Rollout> = groups.take(4).try_collect().await.unwrap();
+    assert_eq!(names_of(&groups), ["d/0/0#0", "d/0/1#1", "d/0/2#0", "d/0/3#0"]);
     assert_eq!(groups[1].samples[0].tokens[..1], [1], "the prompt alone was continued");
     assert_eq!(groups[1].samples[0].response().len(), 2);
     let leased = recorded.ids(|kind| if let EventKind::Leased { id, .. } = kind { Some(id) } else { None });
@@ -247,7 +252,7 @@ async fn a_retry_is_the_pristine_prompt_and_goes_before_fresh_ones() {
 #[tokio::test(start_paused = true)]
 async fn capacity_one_and_publications_do_not_deadlock() {
     for mode in [WeightSync::Retract, WeightSync::InPlace, WeightSync::Drain, WeightSync::Abort] {
-        let recorded = RecordReceipt::new();
+        let recorded = Recorded::new();
         let engine = Sim::random(5, 1..=6, 1..=20).install_time(ms(7));
         let run = &recorded.run;
         let learner = run.restore(HashChain::new(0)).unwrap();
@@ -271,7 +276,7 @@ async fn capacity_one_and_publications_do_not_deadlock() {
 async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
     const BATCH: u32 = 3;
     for (order, capacity) in [(Order::Fifo, 1), (Order::Fifo, 5), (Order::Freshest, 5), (Order::Stalest, 5)] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(10)));
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(10)));
         let run = &recorded.run;
         published(run, &engine, 1).await;
         // As many prompts as fit into the buffer, and two: a batch can be filled by retries alone.
@@ -303,7 +308,7 @@ async fn a_buffer_full_of_stale_groups_gives_way_to_their_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_bound_a_buffer_too_but_never_shut_it() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(10, ms(1)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(10, ms(1)));
     published(&recorded.run, &engine, 1).await;
     // A sample of one prompt token and ten generated ones takes 4 * (11 + 10) + 10 bytes.
     let groups = recorded.run.prompts(dataset(9)).generate(&engine, InFlight::groups(2), Samples(1));
@@ -312,10 +317,10 @@ async fn bytes_bound_a_buffer_too_but_never_shut_it() {
     sleep(ms(1000)).await;
     assert_eq!(recorded.run.metrics().gauges.queue, Some(2));
     drop(groups);
-    let other = RecordReceipt::new();
+    let other = Recorded::new();
     published(&other.run, &engine, 1).await;
     let tiny = other.run.prompts(dataset(9)).generate(&engine, InFlight::groups(2), Samples(1));
-    let all: Vec<Group> = tiny.buffer(Capacity::groups(5).and_bytes(1)).take(9).try_collect().await.unwrap();
+    let all: Vec<Rollout> = tiny.buffer(Capacity::groups(5).and_bytes(1)).take(9).try_collect().await.unwrap();
     assert_eq!(all.len(), 9, "a group above the byte capacity enters an empty buffer");
 }
 
@@ -327,11 +332,11 @@ async fn sampling_settings_reach_the_engine() {
         assert_eq!(call.request.id, format!("test/d/0/0#0/{}", call.request.key.sample));
         Reply::tokens(8, ms(1))
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     published(&recorded.run, &engine, 1).await;
     let sampling = Sampling { max_tokens: 3, top_k: Some(5), ..Sampling::default() };
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(2));
-    let groups: Vec<Group> = groups.sampling(sampling).seed(99).try_collect().await.unwrap();
+    let groups: Vec<Rollout> = groups.sampling(sampling).seed(99).try_collect().await.unwrap();
     assert_eq!(groups[0].samples[0].status, Status::Truncated);
     assert_eq!(groups[0].generated(), 6);
     assert_ne!(groups[0].samples[0].tokens, groups[0].samples[1].tokens, "samples of a group differ");
@@ -347,7 +352,7 @@ fn where_nothing_was_installed_the_gap_is_unknown_and_everything_passes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_no_demand_holds_back_waits_for_room_too() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let run = recorded.run.clone();
     let groups = stream::iter(0..).map(move |row| Ok(adopted(&run, row, 0)));
     let mut groups = groups.buffer(Capacity::groups(2));

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Digest, OldestVersion, Run, Sample, Status, Version, WeightSync};
+use anabranch_core::{Digest, OldestVersion, Sample, Status, Version, WeightSync};
 use anabranch_sim::{Chunking, Reply, Sim};
-use anabranch_stream::{InFlight, RolloutExt, Samples, publish};
+use anabranch_stream::{InFlight, RolloutExt, Run, Samples, publish};
 use futures::StreamExt;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
@@ -110,7 +110,7 @@ async fn spans_follow_publications_in_every_mode() {
             let reply = |sample| if sample == 0 { Reply::tokens(TOKENS, ms(10)) } else { Reply::tokens(1, ms(300)) };
             let engine = Sim::scripted(move |call| reply(call.request.key.sample));
             let engine = engine.install_time(INSTALLATION).chunking(chunking);
-            let recorded = RecordReceipt::new();
+            let recorded = Recorded::new();
             let run = &recorded.run;
             publish(run, &engine, 0, Digest::default(), mode).await.unwrap();
             let began = run.now();
@@ -123,7 +123,7 @@ async fn spans_follow_publications_in_every_mode() {
             group.samples.iter().for_each(|sample| assert_eq!(sample.logprobs.len() as u32, sample.generated()));
             let ended = Duration::from_nanos(group.samples[0].times.ended.unwrap() - began);
             assert_eq!(ended, case.ended(mode), "{what}");
-            assert_eq!(run.clock().version(), Some(Version(case.waits.len() as u64)));
+            assert_eq!(run.version(), Some(Version(case.waits.len() as u64)));
             if group.samples.iter().all(|sample| sample.status == Status::Completed) {
                 assert_eq!(group.check(), Ok(()), "{what}");
                 let oldest = found.iter().filter_map(|(spans, _)| spans.first()).map(|&(_, version, _)| version).min();

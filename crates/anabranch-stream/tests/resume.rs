@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anabranch_core::{Digest, Error, EventKind, GroupId, Learner, Run, Unused, Version, WeightSync};
+use anabranch_core::{Digest, Error, EventKind, GroupId, Learner, Step, Version, WeightSync};
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, Order, RolloutExt, Samples, Step, publish};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, Order, RolloutExt, Run, Samples, Unused, publish};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use tokio::time::{sleep, timeout};
 
@@ -55,7 +55,7 @@ async fn restored_groups_come_first_and_are_not_generated_again() {
         source(&run).generate(&first, InFlight::groups(2), Samples(2)).log(&run).buffer(Capacity::groups(3));
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(500)).await;
-    let taken_out = groups.next().await.unwrap().unwrap().id;
+    let taken_out = groups.next().await.unwrap().unwrap().id.clone();
     drop(groups);
     let completed: Vec<GroupId> = journal
         .memory

@@ -8,7 +8,7 @@ use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
@@ -63,7 +63,7 @@ macro_rules! train {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_buffer_nothing_overlaps() {
-    let (recorded, engine) = (RecordReceipt::new(), engine());
+    let (recorded, engine) = (Recorded::new(), engine());
     let (steps, makespan) = train!(recorded, &engine);
     assert_eq!(steps.len() as u64, BATCHES);
     let publications = INSTALLATION * (BATCHES as u32 + 1);
@@ -74,7 +74,7 @@ async fn without_a_buffer_nothing_overlaps() {
 
 #[tokio::test(start_paused = true)]
 async fn with_a_buffer_generation_runs_ahead() {
-    let (synchronous, buffered) = (RecordReceipt::new(), RecordReceipt::new());
+    let (synchronous, buffered) = (Recorded::new(), Recorded::new());
     let (_, slow) = train!(synchronous, &engine());
     let (steps, fast) = train!(buffered, &engine(), buffer(Capacity::groups(8)));
     assert_eq!(steps.len() as u64, BATCHES);
@@ -88,7 +88,7 @@ async fn with_a_buffer_generation_runs_ahead() {
 
 #[tokio::test(start_paused = true)]
 async fn when_a_batch_is_yielded_nothing_is_in_flight() {
-    let (recorded, engine) = (RecordReceipt::new(), engine());
+    let (recorded, engine) = (Recorded::new(), engine());
     train!(recorded, &engine);
     let mut open = 0_i64;
     for event in recorded.events() {

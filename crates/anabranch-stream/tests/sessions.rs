@@ -1,13 +1,13 @@
 //! Samples of several turns: what is masked, which versions wrote what, and how a sample ends.
 
-use anabranch_core::{Digest, Error, Group, Run, Sample, Status, WeightSync};
+use anabranch_core::{Digest, Error, Sample, Status, WeightSync};
 use anabranch_sim::{End, Reply, Sim};
-use anabranch_stream::{InFlight, RolloutExt, Samples, Session, Stopped, publish};
+use anabranch_stream::{InFlight, Rollout, RolloutExt, Run, Samples, Session, Stopped, publish};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
 
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
@@ -24,7 +24,7 @@ fn spans(sample: &Sample) -> Vec<(u32, u64)> {
 macro_rules! one_sample {
     ($recorded:expr, $engine:expr, $drive:expr) => {{
         let groups = $recorded.run.prompts(dataset(1)).generate_with($engine, InFlight::groups(1), Samples(1), $drive);
-        let groups: Vec<Group> = groups.try_collect().await.unwrap();
+        let groups: Vec<Rollout> = groups.try_collect().await.unwrap();
         groups.into_iter().next().unwrap().samples.remove(0)
     }};
 }
@@ -33,7 +33,7 @@ macro_rules! one_sample {
 async fn turns_under_several_versions_have_spans_over_generated_tokens_only() {
     // Two turns of four tokens, one every 10 ms; the tool takes 100 ms. v1 falls into the first turn, v2 and v3 into the
     // tool's time, v4 into the second turn.
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(4, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(4, ms(10)));
     installed(&recorded.run, &engine).await;
     let run = recorded.run.clone();
     let publications = {
@@ -76,7 +76,7 @@ async fn every_turn_is_a_request_of_its_own_that_continues_all_tokens() {
         assert_eq!(call.request.sampling.max_tokens, if turn == 2 { 1 } else { 16 });
         Reply::tokens(2, ms(1))
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let sample = one_sample!(recorded, &engine, |_, mut session: Session<Sim>| async move {
         for turn in 0..3 {
@@ -93,7 +93,7 @@ async fn every_turn_is_a_request_of_its_own_that_continues_all_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn a_visible_text_shorter_than_what_was_sampled_cuts_spans_and_logprobs() {
-    let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(6, ms(10)));
+    let (recorded, engine) = (Recorded::new(), Sim::fixed(6, ms(10)));
     installed(&recorded.run, &engine).await;
     let run = recorded.run.clone();
     let publication = async {
@@ -120,7 +120,7 @@ async fn a_visible_text_shorter_than_what_was_sampled_cuts_spans_and_logprobs() 
 #[tokio::test(start_paused = true)]
 async fn an_error_fails_the_sample_and_its_reward_decides() {
     for (reward, admitted) in [(Some(-1.0), 1), (None, 0)] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(2, ms(1)));
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(2, ms(1)));
         installed(&recorded.run, &engine).await;
         let groups = recorded.run.prompts(dataset(1)).generate_with(
             &engine,
@@ -134,7 +134,7 @@ async fn an_error_fails_the_sample_and_its_reward_decides() {
                 if session.sample() == 0 { Err("the browser crashed".to_owned()) } else { Ok(()) }
             },
         );
-        let groups: Vec<Group> = groups.admit("all", |_| true).try_collect().await.unwrap();
+        let groups: Vec<Rollout> = groups.admit("all", |_| true).try_collect().await.unwrap();
         assert_eq!(groups.len(), admitted);
         let group = recorded.run.payload(&"d/0/0#0".parse().unwrap());
         if admitted == 0 {
@@ -153,7 +153,7 @@ async fn what_the_engine_gives_up_is_aborted_whatever_the_closure_says() {
         let end = if turn == 1 { End::Abort("evicted".to_owned()) } else { End::Stop };
         Reply::tokens(3, ms(1)).ending(end)
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let sample = one_sample!(recorded, &engine, |_, mut session: Session<Sim>| async move {
         session.generate().await?;
@@ -170,7 +170,7 @@ async fn a_fatal_fault_in_a_turn_ends_the_pipeline() {
         let end = if turn == 1 { End::Fatal("out of memory".to_owned()) } else { End::Stop };
         Reply::tokens(1, ms(1)).ending(end)
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let mut groups = recorded.run.prompts(dataset(3)).generate_with(
         &engine,
@@ -190,7 +190,7 @@ async fn a_fatal_fault_in_a_turn_ends_the_pipeline() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_session_reaches_the_consumer_and_its_lease_stays_open() {
     for at_once in [true, false] {
-        let (recorded, engine) = (RecordReceipt::new(), Sim::fixed(1, ms(1)));
+        let (recorded, engine) = (Recorded::new(), Sim::fixed(1, ms(1)));
         installed(&recorded.run, &engine).await;
         let mut groups = recorded.run.prompts(dataset(1)).generate_with(
             &engine,
@@ -228,7 +228,7 @@ proptest! {
         runtime.block_on(async {
             let lengths: Vec<u32> = turns.iter().map(|(tokens, ..)| *tokens).collect();
             let engine = Sim::by_turn(move |turn| Reply::tokens(lengths[turn as usize], ms(7)));
-            let recorded = RecordReceipt::new();
+            let recorded = Recorded::new();
             installed(&recorded.run, &engine).await;
             let run = recorded.run.clone();
             let mode = if in_place { WeightSync::InPlace } else { WeightSync::Retract };

@@ -3,15 +3,15 @@
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Digest, Group, Run, Status, Unused, WeightSync};
+use anabranch_core::{Digest, Status, WeightSync};
 use anabranch_sim::{End, Reply, Sim};
-use anabranch_stream::{Capacity, InFlight, RolloutExt, Samples, publish};
+use anabranch_stream::{Capacity, InFlight, Rollout, RolloutExt, Run, Samples, Unused, publish};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, field};
 
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
@@ -26,12 +26,12 @@ async fn a_group_past_its_time_is_aborted_and_its_requests_are_cancelled() {
         let hangs = call.request.tokens[0] == 1 && call.request.key.sample == 1;
         if hangs { Reply::timed(vec![ms(10), ms(10), ms(1 << 30)]) } else { Reply::tokens(3, ms(10)) }
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let began = Instant::now();
     let groups = recorded.run.prompts(dataset(4)).unused(Unused::Drop);
     let groups = groups.generate(&engine, InFlight::groups(1), Samples(2)).timeout(ms(200));
-    let groups: Vec<Group> = groups.try_collect().await.unwrap();
+    let groups: Vec<Rollout> = groups.try_collect().await.unwrap();
     assert_eq!(began.elapsed(), ms(3 * 30 + 200));
     let statuses: Vec<Vec<Status>> =
         groups.iter().map(|group| group.samples.iter().map(|sample| sample.status).collect()).collect();
@@ -47,7 +47,7 @@ async fn pauses_holds_and_waiting_for_room_do_not_count() {
     // 100 ms of generation in a timeout of 120 ms, with 500 ms of pause, then 300 ms under a hold that waits for the
     // other sample.
     let engine = Sim::fixed(10, ms(10)).install_time(ms(500));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let run = recorded.run.clone();
     let groups = run.prompts(dataset(2)).generate(&engine, InFlight::groups(1), Samples(1)).timeout(ms(120));
@@ -71,7 +71,7 @@ async fn pauses_holds_and_waiting_for_room_do_not_count() {
 async fn a_request_that_hangs_blocks_neither_a_draining_publication_nor_an_evaluation() {
     for evaluated in [false, true] {
         let engine = Sim::fixed(1, ms(1 << 30));
-        let recorded = RecordReceipt::new();
+        let recorded = Recorded::new();
         installed(&recorded.run, &engine).await;
         let run = recorded.run.clone();
         let groups = run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1)).timeout(ms(1000));
@@ -94,12 +94,12 @@ async fn a_request_that_hangs_blocks_neither_a_draining_publication_nor_an_evalu
 #[tokio::test(start_paused = true)]
 async fn back_off_counts_towards_the_timeout() {
     let engine = Sim::scripted(|_| Reply::tokens(0, ms(0)).ending(End::Transient("busy".to_owned())));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(1));
     let groups = groups.retries(100, ms(100)).timeout(ms(1000));
     let began = Instant::now();
-    let groups: Vec<Group> = groups.try_collect().await.unwrap();
+    let groups: Vec<Rollout> = groups.try_collect().await.unwrap();
     assert_eq!(groups[0].samples[0].cause.as_deref(), Some("timeout"));
     assert_eq!(began.elapsed(), ms(1000));
 }
@@ -139,7 +139,7 @@ async fn the_watchdog_warns_while_nothing_comes_and_not_while_generation_stands_
     // A token after 50 ms, then nothing for 1000 ms, then two more; published in between for 400 ms.
     let engine = Sim::scripted(|_| Reply::timed(vec![ms(50), ms(1000), ms(50)]));
     let engine = engine.chunking(anabranch_sim::Chunking::Token).install_time(ms(400));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     installed(&recorded.run, &engine).await;
     let warnings = Warnings(Arc::default(), Instant::now());
     let _guard = tracing::subscriber::set_default(warnings.clone());
@@ -149,7 +149,7 @@ async fn the_watchdog_warns_while_nothing_comes_and_not_while_generation_stands_
         sleep(ms(500)).await;
         publish(&run, &engine, 1, Digest::default(), WeightSync::Retract).await.unwrap();
     };
-    let (groups, ()) = futures::join!(groups.try_collect::<Vec<Group>>(), publication);
+    let (groups, ()) = futures::join!(groups.try_collect::<Vec<Rollout>>(), publication);
     assert_eq!(groups.unwrap()[0].samples[0].generated(), 3);
     let warnings = warnings.0.lock().unwrap();
     let times: Vec<u64> = warnings.iter().map(|(at, _)| *at).collect();

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 
-use anabranch_core::{
-    Chunk, Digest, Engine, EngineError, Error, Finish, Prompts, Request, SpanVersion, Version, WeightSync,
-};
-use anabranch_stream::{Capacity, Generate, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use anabranch_core::{Chunk, Digest, Engine, EngineError, Error, Finish, Request, SpanVersion, Version, WeightSync};
+use anabranch_stream::{Capacity, Generate, InFlight, MaxStaleness, Prompts, RolloutExt, Samples, publish};
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Shared, ready};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use parking_lot::Mutex;
 
-use common::{RecordReceipt, dataset};
+use common::{Recorded, dataset};
 
 mod common;
 
@@ -122,7 +120,7 @@ impl Turns {
 
 /// Where the groups come from.
 struct Source {
-    recorded: RecordReceipt,
+    recorded: Recorded,
     /// Dropped, it lets all requests go.
     go: oneshot::Sender<()>,
 }
@@ -130,7 +128,7 @@ struct Source {
 /// A thousand groups of two samples in flight at once.
 async fn groups() -> (Source, Turns, Generate<Prompts, Together>) {
     let (go, gone) = oneshot::channel();
-    let (recorded, engine) = (RecordReceipt::new(), Together(gone.shared()));
+    let (recorded, engine) = (Recorded::new(), Together(gone.shared()));
     publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let in_flight = InFlight::groups(GROUPS as usize);
     let groups = recorded.run.prompts(dataset(GROUPS)).generate(&engine, in_flight, Samples(2));

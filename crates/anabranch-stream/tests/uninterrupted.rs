@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_core::{
-    AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError, Run,
-    SampleTimes, SpanVersion, TrainingStep, Version, WeightSync,
+    AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError,
+    SampleTimes, SpanVersion, Step, TrainingStep, Version, WeightSync,
 };
+use anabranch_metrics::Meter;
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{InFlight, RolloutExt, Samples, Step, tokio_clock};
+use anabranch_stream::{InFlight, RolloutExt, Run, Samples, tokio_clock};
 use futures::{Stream, TryStreamExt};
 use tokio::sync::Notify;
 
@@ -45,7 +46,12 @@ impl Cut {
     }
 
     fn open(self: &Arc<Self>) -> Run {
-        Run::new("test", self.clone(), self.inner.past(), tokio_clock(), [].into(), false)
+        Run::builder("test")
+            .journal(self.clone())
+            .resume(self.inner.past(), Meter::of(&self.inner.memory.events()))
+            .clock(tokio_clock())
+            .open()
+            .unwrap()
     }
 }
 

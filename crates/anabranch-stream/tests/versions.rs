@@ -1,25 +1,25 @@
 //! Engines that cannot tell their versions, or tell wrong ones; and groups whose parts disagree.
 
-use anabranch_core::{
-    Digest, Error, EventKind, Group, Prompts, Reason, SpanVersion, TakenGroup, Then, Unused, Version, WeightSync,
-};
+use anabranch_core::{Digest, Error, EventKind, Group, Reason, SpanVersion, TakenGroup, Then, Version, WeightSync};
 use anabranch_sim::{Reply, Sim};
-use anabranch_stream::{Capacity, Generate, InFlight, MaxStaleness, RolloutExt, Samples, publish};
+use anabranch_stream::{
+    Capacity, Generate, InFlight, MaxStaleness, Prompts, Rollout, RolloutExt, Samples, Unused, publish,
+};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 
-use common::{RecordReceipt, dataset, ms};
+use common::{Recorded, dataset, ms};
 
 mod common;
 
 /// Three groups of two samples, v3 being installed; the second sample of row 1 claims another version.
-async fn groups(claim: SpanVersion) -> (RecordReceipt, Generate<Prompts, Sim>) {
+async fn groups(claim: SpanVersion) -> (Recorded, Generate<Prompts, Sim>) {
     let engine = Sim::scripted(move |call| {
         let reply = Reply::tokens(3, ms(10));
         let (row, sample) = (call.request.tokens[0], call.request.key.sample);
         if (row, sample) == (1, 1) { reply.claiming(claim) } else { reply }
     });
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     for version in 0..4 {
         publish(&recorded.run, &engine, version, Digest::default(), WeightSync::Retract).await.unwrap();
     }
@@ -28,7 +28,7 @@ async fn groups(claim: SpanVersion) -> (RecordReceipt, Generate<Prompts, Sim>) {
 }
 
 /// The groups that were taken, and the exclusions.
-fn outcome(recorded: &RecordReceipt) -> (Vec<TakenGroup>, Vec<(String, Reason, Then)>) {
+fn outcome(recorded: &Recorded) -> (Vec<TakenGroup>, Vec<(String, Reason, Then)>) {
     let (mut taken, mut excluded) = (Vec::new(), Vec::new());
     for event in recorded.events() {
         match event.kind {
@@ -86,24 +86,27 @@ async fn the_lower_bound_of_an_uncertain_version_counts_for_staleness() {
 
 /// Every place where a group can meet the first check.
 fn chains(
-    recorded: &RecordReceipt,
-    groups: impl Stream<Item = Result<Group, Error>> + Send + 'static,
+    recorded: &Recorded,
+    groups: impl Stream<Item = Result<Rollout, Error>> + Send + 'static,
     chain: usize,
 ) -> Of {
     let groups = groups.boxed();
     match chain {
-        0 => groups.admit("all", |_| true).boxed(),
-        1 => groups.log(&recorded.run).boxed(),
-        2 => groups.buffer(Capacity::groups(1)).boxed(),
+        0 => groups.admit("all", |_| true).map_ok(Rollout::into_group).boxed(),
+        1 => groups.log(&recorded.run).map_ok(Rollout::into_group).boxed(),
+        2 => groups.buffer(Capacity::groups(1)).map_ok(Rollout::into_group).boxed(),
         3 => groups.batch(1).map_ok(|mut batch| batch.groups.remove(0)).boxed(),
-        _ => groups.log(&recorded.run).buffer(Capacity::groups(9)).fresh(MaxStaleness(0)).boxed(),
+        _ => {
+            let fresh = groups.log(&recorded.run).buffer(Capacity::groups(9)).fresh(MaxStaleness(0));
+            fresh.map_ok(Rollout::into_group).boxed()
+        }
     }
 }
 
 type Of = BoxStream<'static, Result<Group, Error>>;
 
 /// The stream ends with an error that names row 1; the group is in the log, with what it carried.
-async fn ends_at_row_1(recorded: &RecordReceipt, mut chain: Of, reason: Reason) -> (Error, Group) {
+async fn ends_at_row_1(recorded: &Recorded, mut chain: Of, reason: Reason) -> (Error, Group) {
     let mut passed = Vec::new();
     let error = loop {
         match chain.next().await.expect("it ends with an error") {
@@ -170,7 +173,7 @@ async fn a_malformed_group_ends_the_stream_and_is_in_the_log() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_says_nothing_makes_a_malformed_group() {
     let engine = Sim::scripted(|_| Reply::default().after(ms(1)));
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(2));
     let error = groups.log(&recorded.run).try_next().await.unwrap_err();

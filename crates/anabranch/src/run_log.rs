@@ -8,7 +8,7 @@ use anabranch_log::{Durability, OpenError, RunLogOptions, SalvageError, Salvaged
 use anabranch_parquet::{SealedPayloads, SegmentReader, Segments};
 
 /// A run whose log lies in a directory, sealed into Parquet segments under `parquet/` while it goes on. Dereferences to
-/// its [`Run`](anabranch_core::Run).
+/// its [`Run`](anabranch_stream::Run).
 ///
 /// Keep it until the pipeline has ended: when it is closed or dropped, the log is flushed, sealed and released, and
 /// whatever still holds the `Run` is refused.

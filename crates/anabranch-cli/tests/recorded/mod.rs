@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Dataset, Event, Fields, Journal, MemoryJournal, ResumeState, Run, Seq, Unused};
+use anabranch_core::{Dataset, Event, Fields, Journal, MemoryJournal, ResumeState, Seq};
 use anabranch_parquet::Segments;
 use anabranch_sim::{Chunking, End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_clock};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused, tokio_clock};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
@@ -38,7 +38,7 @@ fn mix(mut state: u64) -> u64 {
 
 async fn play(journal: &Arc<MemoryJournal>, limit: u64) {
     let ms = Duration::from_millis;
-    let run = &Run::new("test", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
+    let run = &Run::builder("test").journal(journal.clone()).clock(tokio_clock()).open().unwrap();
     // Times are drawn from a wide range, so that no two moments fall together.
     let engine = Sim::scripted(move |call| {
         let drawn = mix(call.request.key.lease ^ mix(u64::from(call.request.key.sample)));

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
-use anabranch_core::{Event, EventKind, GroupId, Run};
+use anabranch_core::{Event, EventKind, GroupId};
 use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch_stream::Run;
 use serde_json::Value;
 
 use crate::scripted::{HandClock, Script};

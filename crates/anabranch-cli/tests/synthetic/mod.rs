@@ -41,7 +41,6 @@ pub fn payload(id: &GroupId) -> Group {
         expected: SAMPLES as u32,
         samples: vec![sample; SAMPLES as usize],
         extra: Fields::new(),
-        context: anabranch_core::Context::default(),
     }
 }
 

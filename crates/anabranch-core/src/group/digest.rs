@@ -196,7 +196,7 @@ impl Input {
 }
 
 pub(super) fn of(group: &Group) -> Digest {
-    let Group { id: GroupId { prompt: of, attempt }, prompt, expected, samples, extra, context: _ } = group;
+    let Group { id: GroupId { prompt: of, attempt }, prompt, expected, samples, extra } = group;
     let mut input = Input { hasher: blake3::Hasher::new(), piece: SPARE.take() };
     input.piece.clear();
     input.piece.reserve_exact(PIECE);
@@ -220,7 +220,7 @@ pub(super) fn of(group: &Group) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Context, Prompt, Version};
+    use crate::{Prompt, Version};
 
     fn group() -> Group {
         let prompt = PromptId { dataset: "d".into(), epoch: 1, row: 2 };
@@ -243,7 +243,6 @@ mod tests {
             expected: 2,
             samples: vec![sample.clone(), sample],
             extra: Fields::new(),
-            context: Context::default(),
         }
     }
 

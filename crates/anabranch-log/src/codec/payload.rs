@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use anabranch_core::{Context, Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, Status, VersionSpan};
+use anabranch_core::{Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, Status, VersionSpan};
 use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
 

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anabranch_core::{
-    Cause, Context, Digest, Enabler, EventKind, Fields, GroupId, GroupSummary, Moment, OldestVersion, Prompt, PromptId,
-    Reason, Sample, SampleSummary, SampleTimes, Seq, SpanVersion, Status, TakenGroup, Then, TrainingStep, Value,
-    Version, VersionSpan, WeightSync,
+    Cause, Digest, Enabler, EventKind, Fields, GroupId, GroupSummary, Moment, OldestVersion, Prompt, PromptId, Reason,
+    Sample, SampleSummary, SampleTimes, Seq, SpanVersion, Status, TakenGroup, Then, TrainingStep, Value, Version,
+    VersionSpan, WeightSync,
 };
 use proptest::collection::vec;
 use proptest::option;

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use anabranch_core::{BoxError, Dataset, Event, EventKind, Fields, GroupId, Learner, Unused};
+use anabranch_core::{BoxError, Dataset, Event, EventKind, Fields, GroupId, Learner};
 use anabranch_log::{Durability, OpenError, ReadLog, RunLog, RunLogOptions, Sealer, Segment};
 use anabranch_parquet::{SegmentReader, Segments};
 use anabranch_replay::{recompute, verify};
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_clock};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples, Unused, tokio_clock};
 use futures::TryStreamExt;
 use tempfile::tempdir;
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_core::{Cursor, Event};
+use anabranch_core::{Cursor, Event, resume};
 use anabranch_log::{Durability, OpenError, ReadLog, RunLog};
 use anabranch_parquet::{SegmentError, SegmentReader, Segments};
-use anabranch_replay::{recompute, resume, verify};
+use anabranch_replay::{recompute, verify};
 use tempfile::tempdir;
 
 use crate::script::{HandClock, Script};
@@ -37,7 +37,7 @@ fn make() {
         }
         script.play(9 - session);
         if session == 1 {
-            script.run.finish();
+            drop(script.run.finish());
         }
         run.journal().checkpoint(&Cursor::default(), &mut |path| Ok(fs::write(path.join("weights"), b"w")?)).unwrap();
         drop(script);

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anabranch_core::{Cursor, Digest, EventKind, Run, Seq, TrainingStep};
+use anabranch_core::{Cursor, Digest, EventKind, Seq, TrainingStep};
 use anabranch_log::{Durability, OpenError, ReadLog, RunLog, Sealer};
+use anabranch_stream::Run;
 use futures::executor::block_on;
 use tempfile::tempdir;
 

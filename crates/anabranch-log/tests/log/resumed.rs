@@ -1,7 +1,8 @@
 //! A run that is closed and opened again goes on where it was.
 
-use anabranch_core::{EventKind, Fields, MemoryJournal, ResumeState, Run, Seq, SessionClock, Value};
+use anabranch_core::{EventKind, Fields, MemoryJournal, ResumeState, Seq, SessionClock, Value};
 use anabranch_log::{Durability, OpenError, ReadLog, RunLog};
+use anabranch_stream::Run;
 use futures::executor::block_on;
 use tempfile::tempdir;
 
@@ -24,7 +25,7 @@ fn what_was_acknowledged_is_there_again_and_the_fold_sees_it() {
 
         let recorded = events(directory.path());
         let past = ReadLog::open(directory.path()).unwrap().past().unwrap();
-        let folded = anabranch_replay::resume(recorded.clone()).unwrap();
+        let folded = anabranch_core::resume(recorded.clone()).unwrap();
         assert_eq!(past.queued, folded.queued);
         let queued: Vec<_> = past.queued.iter().map(|group| group.id.prompt.row).collect();
         assert_eq!(queued, [0, 1, 3, 4, 5], "admitted in that order, then completed in that order");
@@ -53,11 +54,11 @@ fn memory_and_disk_agree() {
     let still = || SessionClock::new(|| 5);
     let disk = RunLog::options().clock(still()).open(directory.path(), Durability::Process).unwrap();
     let journal = std::sync::Arc::new(MemoryJournal::new());
-    let memory = Run::new("memory", journal.clone(), ResumeState::default(), still(), Fields::new(), false);
+    let memory = Run::builder("memory").journal(journal.clone()).clock(still()).open().unwrap();
     for run in [&*disk, &memory] {
         (0..4).for_each(|row| acked(complete(run, row)));
         acked(take(run, 1, &[0, 1]));
-        run.finish();
+        drop(run.finish());
     }
     disk.close().unwrap();
     let strip = |mut event: anabranch_core::Event| {

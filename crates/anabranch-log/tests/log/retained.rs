@@ -5,8 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Cursor, Draft, EventKind, Group, GroupId, Reason, RecordReceipt, Run, Seq, Then, TrainingStep};
+use anabranch_core::{Cursor, EventKind, Group, GroupId, Reason, Seq, Then, TrainingStep};
 use anabranch_log::{Durability, OpenError, ReadError, ReadLog, RunLog, Sealer, Segment};
+use anabranch_stream::Run;
+use anabranch_stream::by_hand::{Draft, RecordReceipt};
 use tempfile::tempdir;
 
 use crate::scripted::{Numbers, acked, complete, complete_these, files, group, id, take};

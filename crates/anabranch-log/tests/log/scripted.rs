@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anabranch_core::{
-    Context, Digest, Draft, Event, EventKind, Fields, Group, GroupId, Prompt, PromptId, RecordReceipt, Run, Sample,
-    SampleTimes, SpanVersion, Status, TakenGroup, TrainingStep, Version, VersionSpan,
+    Digest, Event, EventKind, Fields, Group, GroupId, Prompt, PromptId, Sample, SampleTimes, SpanVersion, Status,
+    TakenGroup, TrainingStep, Version, VersionSpan,
 };
 use anabranch_log::{OpenError, ReadLog};
+use anabranch_stream::Run;
+use anabranch_stream::by_hand::{Draft, RecordReceipt};
 use futures::executor::block_on;
 
 pub fn id(row: u64) -> GroupId {
@@ -37,7 +39,7 @@ pub fn group(row: u64) -> Group {
     };
     let prompt = Prompt { id: id(row).prompt, tokens: prompt_tokens.clone(), fields: Fields::new() };
     let samples = vec![sample(0), sample(1)];
-    Group { id: id(row), prompt, expected: 2, samples, extra: Fields::new(), context: Context::default() }
+    Group { id: id(row), prompt, expected: 2, samples, extra: Fields::new() }
 }
 
 /// Leases and completes the group of `row`.

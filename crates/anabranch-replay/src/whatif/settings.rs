@@ -6,6 +6,7 @@ use anabranch_core::{Fields, Order, Value, WeightSync};
 use serde::Serialize;
 
 use super::WhatIfError;
+use crate::configuration::Staleness;
 
 /// What decides a schedule, beside how long things take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,6 +66,8 @@ impl Settings {
         let is = |operator: &str, field: &str| {
             fields(operator).is_some_and(|fields| fields.get(field) == Some(&Value::Bool(true)))
         };
+        let mut staleness = Staleness::default();
+        known.iter().for_each(|(operator, settings)| staleness.apply(operator, settings));
         Ok(Self {
             in_flight: needed("generate", "in_flight")? as usize,
             samples: needed("generate", "samples")? as usize,
@@ -73,8 +76,8 @@ impl Settings {
             order: text("buffer", "order")
                 .map_or(Ok(Order::Fifo), str::parse)
                 .map_err(|error| WhatIfError::Argument { argument: "order", message: error.to_string() })?,
-            max_staleness: count(fields("fresh"), "max_staleness"),
-            allow_unknown: is("fresh", "allow_unknown"),
+            max_staleness: staleness.max_staleness(),
+            allow_unknown: staleness.allows_unknown(),
             batch: needed("batch", "groups")? as usize,
             emit_partial: is("batch", "emit_partial"),
             update_interval: count(fields("publish"), "every"),

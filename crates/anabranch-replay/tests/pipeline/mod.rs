@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, OldestVersion, ResumeState, Run, Unused, WeightSync,
+    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, OldestVersion, ResumeState, WeightSync,
 };
+use anabranch_metrics::Meter;
 use anabranch_replay::{Fate, Recorder, Recording, Settings};
 use anabranch_sim::{Chunking, End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, tokio_clock};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused, tokio_clock};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
@@ -107,10 +108,16 @@ impl Script {
 
     async fn session(&self, settings: &Settings, changed: bool, journal: Arc<SlowJournal>) {
         let events = journal.memory.events();
-        let mut past =
-            if events.is_empty() { ResumeState::default() } else { anabranch_replay::resume(events).unwrap() };
+        let meter = Meter::of(&events);
+        let mut past = if events.is_empty() { ResumeState::default() } else { anabranch_core::resume(events).unwrap() };
         past.checkpoints = journal.checkpoints.lock().unwrap().iter().rev().cloned().collect();
-        let run = &Run::new("test", journal, past, tokio_clock(), Fields::new(), changed);
+        let run = &Run::builder("test")
+            .journal(journal)
+            .resume(past, meter)
+            .clock(tokio_clock())
+            .accept_changes(changed)
+            .open()
+            .unwrap();
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
         let rows = (0..self.rows).map(|row| (vec![row], Fields::new())).collect();

@@ -1,4 +1,4 @@
-//! A run played by hand on the core types: a FIFO buffer, a staleness limit, retries, filters and publications, on a
+//! A run played by hand: a FIFO buffer, a staleness limit, retries, filters and publications, on a
 //! clock that only moves when the script says so. Shared by the tests of this crate and of the command line.
 
 #![allow(dead_code, reason = "each test file uses its own part of the script")]
@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anabranch_core::{
-    Batch, Cause, Context, Dataset, Digest, Draft, EventKind, Fields, Group, Lease, OldestVersion, Order, Prompts,
-    Reason, Run, Sample, SampleTimes, SessionClock, SpanVersion, Spans, Stamp, Status, TakenGroup, TrainingStep,
-    Unused, Version, WeightSync,
+    Batch, Cause, Dataset, Digest, EventKind, Fields, OldestVersion, Order, Reason, Sample, SampleTimes, SessionClock,
+    SpanVersion, Spans, Stamp, Status, TakenGroup, TrainingStep, Version, WeightSync,
 };
+use anabranch_stream::by_hand::{Draft, LeaseByHand, RolloutByHand, RunByHand};
+use anabranch_stream::{Lease, Prompts, Rollout, Run, Unused};
 use futures::StreamExt;
 use futures::executor::block_on;
 
@@ -57,10 +58,10 @@ pub struct Script {
     pub clock: HandClock,
     prompts: Prompts,
     in_flight: Vec<(Lease, Option<Version>)>,
-    waiting: Vec<Group>,
-    buffer: VecDeque<Group>,
+    waiting: Vec<Rollout>,
+    buffer: VecDeque<Rollout>,
     order: Order,
-    held: Vec<Group>,
+    held: Vec<Rollout>,
     step: TrainingStep,
     learner_free: Stamp,
     turn: u64,
@@ -87,7 +88,7 @@ impl Script {
         };
         run.configure("fresh", settings(&[("max_staleness", LIMIT.into())])).unwrap();
         run.configure("batch", settings(&[("groups", BATCH.into())])).unwrap();
-        let step = run.clock().step();
+        let step = run.step();
         Self {
             learner_free: run.opened(),
             run,
@@ -126,7 +127,7 @@ impl Script {
         let (metrics, weights) = (BTreeMap::new(), weights(step));
         let kind = EventKind::Stepped { step, updates: step.0, loss: -(step.0 as f64), metrics, weights };
         self.learner_free = self.run.record(vec![Draft::new(kind, Vec::new())], &[]).stamp(0);
-        self.run.clock().complete(step, step.0);
+        self.run.with_clock(|clock| clock.complete(step, step.0));
     }
 
     /// Installs the weights of an earlier session again.
@@ -139,16 +140,13 @@ impl Script {
         while self.in_flight.len() < IN_FLIGHT {
             let Some(lease) = block_on(self.prompts.next()) else { return };
             let mut lease = lease.unwrap();
-            if let Some(restored) = lease.restored().cloned() {
-                let mut group = self.run.payload(lease.id()).unwrap();
-                let (completed, admitted) = (Some(restored.completed), restored.admitted);
-                let payload = Some(group.digest());
-                group.context = Context { lease: Some(lease), completed, admitted, payload, ..Context::default() };
-                self.enter(group);
+            if lease.is_restored() {
+                let group = self.run.payload(lease.id()).unwrap();
+                self.enter(lease.with_restored(group));
                 continue;
             }
             lease.issue(vec![(Cause::Slot, self.learner_free)]);
-            self.in_flight.push((lease, self.run.clock().version()));
+            self.in_flight.push((lease, self.run.version()));
         }
     }
 
@@ -157,16 +155,9 @@ impl Script {
         let (lease, begun_under) = self.in_flight.remove(index);
         self.turn += 1;
         self.clock.tick(10_000 + self.turn % 3 * 1_000);
-        let now = self.run.clock().version();
+        let now = self.run.version();
         let samples = (0..SAMPLES).map(|sample| self.sample(&lease, sample, begun_under, now)).collect();
-        let mut group = Group {
-            id: lease.id().clone(),
-            prompt: lease.prompt().clone(),
-            expected: SAMPLES,
-            samples,
-            extra: Fields::from([("turn".to_owned(), self.turn.into())]),
-            context: Context { lease: Some(lease), ..Context::default() },
-        };
+        let mut group = lease.with_samples(samples, Fields::from([("turn".to_owned(), self.turn.into())]));
         if group.is_aborted() {
             group.exclude(Reason::Aborted, Vec::new());
             return;
@@ -217,17 +208,17 @@ impl Script {
         }
     }
 
-    fn enter(&mut self, mut group: Group) {
-        if group.context.admitted.is_none() {
-            let enablers = group.context.completed.map(|stamp| (Cause::Completed, stamp)).into_iter().collect();
+    fn enter(&mut self, mut group: Rollout) {
+        if group.admitted().is_none() {
+            let enablers = group.completed().map(|stamp| (Cause::Completed, stamp)).into_iter().collect();
             let kind = EventKind::Admitted { id: group.id.clone() };
-            group.context.admitted = Some(self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0));
+            group.set_admitted(self.run.record(vec![Draft::new(kind, enablers)], &[]).stamp(0));
         }
         self.buffer.push_back(group);
     }
 
-    fn pop(&mut self) -> Option<Group> {
-        let version = |group: &Group| group.oldest().unwrap();
+    fn pop(&mut self) -> Option<Rollout> {
+        let version = |group: &Rollout| group.oldest().unwrap();
         let mut next = 0;
         for (index, group) in self.buffer.iter().enumerate() {
             let (OldestVersion::Known(this), OldestVersion::Known(best)) =
@@ -259,7 +250,7 @@ impl Script {
         let (step, weights, loss) = (self.step, weights(self.step), -(self.step.0 as f64));
         let kind = EventKind::Stepped { step, updates: step.0, loss, metrics, weights };
         self.learner_free = self.run.record(vec![Draft::new(kind, Vec::new())], &[]).stamp(0);
-        self.run.clock().complete(step, step.0);
+        self.run.with_clock(|clock| clock.complete(step, step.0));
         true
     }
 
@@ -267,16 +258,14 @@ impl Script {
     pub fn take(&mut self) -> bool {
         while self.held.len() < BATCH {
             let Some(mut group) = self.pop() else { return false };
-            group.context.dequeued = Some(self.run.now());
+            group.set_dequeued(self.run.now());
             self.admit_waiting();
             self.held.push(group);
-            let run = self.run.clone();
-            let clock = run.clock();
-            let version = clock.version().unwrap();
-            let (stale, fresh): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.held)
-                .into_iter()
-                .partition(|group| clock.gap(group.oldest().unwrap()) > Some(LIMIT));
-            drop(clock);
+            let version = self.run.version().unwrap();
+            let held = std::mem::take(&mut self.held);
+            let is_stale =
+                |group: &Rollout| self.run.with_clock(|clock| clock.gap(group.oldest().unwrap())) > Some(LIMIT);
+            let (stale, fresh): (Vec<Rollout>, Vec<Rollout>) = held.into_iter().partition(is_stale);
             self.held = fresh;
             for group in stale {
                 let gap = version.since(
@@ -285,19 +274,19 @@ impl Script {
                 group.exclude(Reason::Stale { gap }, Vec::new());
             }
         }
-        let clock = self.run.clock();
-        let taken = |group: &Group| TakenGroup {
-            id: group.id.clone(),
-            dequeued: group.context.dequeued,
-            gap: clock.gap(group.oldest().unwrap()),
-            step_lag: clock.step_lag(group.oldest().unwrap()),
-        };
-        let groups: Vec<TakenGroup> = self.held.iter().map(taken).collect();
-        let digest = Batch::digest_of(self.held.iter().map(|group| (&group.id, group.digest())));
-        let kind = EventKind::BatchTaken { step: clock.step().next(), version: clock.version(), groups, digest };
-        drop(clock);
+        let kind = self.run.with_clock(|clock| {
+            let taken = |group: &Rollout| TakenGroup {
+                id: group.id.clone(),
+                dequeued: group.dequeued(),
+                gap: clock.gap(group.oldest().unwrap()),
+                step_lag: clock.step_lag(group.oldest().unwrap()),
+            };
+            let groups: Vec<TakenGroup> = self.held.iter().map(taken).collect();
+            let digest = Batch::digest_of(self.held.iter().map(|group| (&group.id, group.digest())));
+            EventKind::BatchTaken { step: clock.step().next(), version: clock.version(), groups, digest }
+        });
         self.clock.tick(100);
-        self.run.record(vec![Draft::new(kind, vec![(Cause::LearnerFree, self.learner_free)])], &[]);
+        drop(self.run.record(vec![Draft::new(kind, vec![(Cause::LearnerFree, self.learner_free)])], &[]));
         self.held.clear();
         true
     }

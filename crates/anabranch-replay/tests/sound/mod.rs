@@ -4,14 +4,24 @@
 
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, MemoryJournal, ResumeState, Run, Seq, TakenGroup};
-use anabranch_replay::{Violation, resume, verify};
+use anabranch_core::{Event, EventKind, MemoryJournal, ResumeState, Seq, TakenGroup, resume};
+use anabranch_metrics::Meter;
+use anabranch_replay::{Violation, verify};
+use anabranch_stream::Run;
 
 use crate::scripted::{HandClock, Script};
 
 pub fn open(journal: &Arc<MemoryJournal>, past: ResumeState) -> Script {
     let clock = HandClock::default();
-    Script::new(Run::new("scripted", journal.clone(), past, clock.session_clock(), Fields::new(), false), clock)
+    Script::new(
+        Run::builder("scripted")
+            .journal(journal.clone())
+            .resume(past, Meter::of(&journal.events()))
+            .clock(clock.session_clock())
+            .open()
+            .unwrap(),
+        clock,
+    )
 }
 
 /// Two sessions: the first ends with groups in flight and buffered, and a batch taken but not trained.
@@ -33,7 +43,7 @@ pub fn log() -> Vec<Event> {
     script.restep(unmade);
     script.reinstall(version, step, weights);
     script.play(26);
-    script.run.finish();
+    drop(script.run.finish());
     journal.events()
 }
 

@@ -5,32 +5,34 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use anabranch_core::{
-    Cause, Demand, Draft, Error, EventKind, Fields, Group, Order, RecordReceipt, Run, Stage, Stamp, Value,
-};
+use anabranch_core::{Cause, Error, EventKind, Fields, Order, Stamp, Value};
 use futures::Stream;
 
 use super::queue::Queue;
 use super::sync::Mutex;
-use crate::Capacity;
+use crate::demand::Demand;
 use crate::entry::run_of;
+use crate::run::{Draft, RecordReceipt, Stage};
 use crate::upstream::Upstream;
+use crate::{Capacity, Rollout, Run};
 
 /// Goes on polling upstream while completed groups wait for room, so that requests and their timeouts do not stall; but
 /// then asks for no new group.
 pub(super) struct Feeder<S> {
     input: Pin<Box<Upstream<S>>>,
     settings: (Capacity, Order),
-    queue: Arc<Mutex<Queue<Group>>>,
+    queue: Arc<Mutex<Queue<Rollout>>>,
     run: Option<Run>,
     /// Completed groups that wait for room, and whether each had to.
-    waiting: VecDeque<(Group, bool)>,
+    waiting: VecDeque<(Rollout, bool)>,
     /// The departure that let the last waiting group in.
     room_made: Option<Stamp>,
+    /// What the run was told last.
+    asked: Option<Demand>,
 }
 
 impl<S> Feeder<S> {
-    pub(super) fn new(input: S, settings: (Capacity, Order), queue: Arc<Mutex<Queue<Group>>>) -> Self {
+    pub(super) fn new(input: S, settings: (Capacity, Order), queue: Arc<Mutex<Queue<Rollout>>>) -> Self {
         Self {
             input: Box::pin(Upstream::new(input)),
             settings,
@@ -38,12 +40,13 @@ impl<S> Feeder<S> {
             run: None,
             waiting: VecDeque::new(),
             room_made: None,
+            asked: None,
         }
     }
 
     /// Takes a completed group in: it has passed the entry checks and is in the log from here on.
-    fn accept(&mut self, mut group: Group) -> Result<(), Error> {
-        let run = run_of(&mut group)?;
+    fn accept(&mut self, mut group: Rollout) -> Result<(), Error> {
+        let run = run_of(&mut group);
         if self.run.is_none() {
             let (capacity, order) = self.settings;
             let settings = Fields::from([
@@ -72,26 +75,29 @@ impl<S> Feeder<S> {
             }
             let room = queue.room_made().filter(|_| waited);
             self.room_made = room.or(self.room_made);
-            if group.context.admitted.is_none() {
-                group.context.admitted = admission(&group, room).map(|recorded| recorded.stamp(0));
+            if group.admitted.is_none() {
+                group.admitted = Some(admission(&group, room).stamp(0));
             }
             let oldest = group.oldest();
-            if let Some(lease) = &mut group.context.lease {
-                lease.enter_buffer(oldest);
-            }
+            group.lease.enter_buffer(oldest);
             queue.push(group);
         }
     }
 
-    fn demand(&self) -> Demand {
+    /// What upstream may bring now, as the run is told too.
+    fn ask(&mut self) -> Demand {
         let groups = (!self.waiting.is_empty()).then_some(0);
-        Demand::set_since(groups, self.room_made.map(|stamp| (Cause::Room, stamp)))
+        let demand = Demand { groups, since: self.room_made.map(|stamp| (Cause::Room, stamp)) };
+        if let Some(run) = self.run.as_ref().filter(|_| self.asked != Some(demand)) {
+            run.flow().set_demand(demand);
+            self.asked = Some(demand);
+        }
+        demand
     }
 
     /// Whether polling upstream would only bring more groups that no demand holds back.
     fn is_flooded(&self) -> bool {
-        let adopted = |group: &Group| group.context.lease.as_ref().is_some_and(anabranch_core::Lease::is_adopted);
-        self.waiting.iter().any(|(group, _)| adopted(group))
+        self.waiting.iter().any(|(group, _)| group.lease.is_adopted())
     }
 
     fn fail(&mut self, error: Error) -> Poll<()> {
@@ -104,21 +110,21 @@ impl<S> Feeder<S> {
 }
 
 /// A group waits for room, from the first time there was none for it.
-fn refuse((group, waited): &mut (Group, bool)) {
-    if let Some(lease) = group.context.lease.as_mut().filter(|_| !*waited) {
-        lease.arrive(Stage::Waiting);
+fn refuse((group, waited): &mut (Rollout, bool)) {
+    if !*waited {
+        group.lease.arrive(Stage::Waiting);
     }
     *waited = true;
 }
 
-fn admission(group: &Group, room: Option<Stamp>) -> Option<RecordReceipt> {
-    let completed = group.context.completed.map(|stamp| (Cause::Completed, stamp));
+fn admission(group: &Rollout, room: Option<Stamp>) -> RecordReceipt {
+    let completed = group.completed.map(|stamp| (Cause::Completed, stamp));
     let enablers = completed.into_iter().chain(room.map(|stamp| (Cause::Room, stamp))).collect();
     let draft = Draft::new(EventKind::Admitted { id: group.id.clone() }, enablers);
-    Some(group.run()?.record(vec![draft], &[]))
+    group.run().record(vec![draft], &[])
 }
 
-impl<S: Stream<Item = Result<Group, Error>>> Future for Feeder<S> {
+impl<S: Stream<Item = Result<Rollout, Error>>> Future for Feeder<S> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -131,9 +137,9 @@ impl<S: Stream<Item = Result<Group, Error>>> Future for Feeder<S> {
             if self.input.has_ended() || self.is_flooded() {
                 return Poll::Pending;
             }
-            let demand = self.demand();
+            let in_force = self.ask().enforce();
             let polled = self.input.as_mut().poll_next(cx);
-            drop(demand);
+            drop(in_force);
             match polled {
                 Poll::Ready(Some(Ok(group))) => {
                     if let Err(error) = self.accept(group) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use anabranch_core::{
-    Dataset, Error, EventKind, Fields, Group, GroupId, MemoryJournal, Order, ResumeState, Run, Sample, SampleTimes,
-    SessionClock, SpanVersion, Spans, Status, Version,
+    Dataset, Error, EventKind, Fields, GroupId, MemoryJournal, Order, Sample, SampleTimes, SessionClock, SpanVersion,
+    Spans, Status, Version,
 };
 use futures::{Stream, StreamExt};
 use shuttle::future::block_on;
@@ -17,7 +17,7 @@ use shuttle::{Config, Runner, thread};
 
 use super::Buffer;
 use super::sync::Mutex;
-use crate::Capacity;
+use crate::{Capacity, Lease, Rollout, Run};
 
 /// Schedules tried by each scheduler, for each setting.
 const SCHEDULES: usize = 300;
@@ -25,7 +25,7 @@ const SCHEDULES: usize = 300;
 /// What producers send, and the feeder takes.
 #[derive(Default)]
 struct Channel {
-    sent: VecDeque<Result<Group, Error>>,
+    sent: VecDeque<Result<Rollout, Error>>,
     producers: usize,
     feeder: Option<Waker>,
 }
@@ -40,7 +40,7 @@ impl Channel {
 struct Upstream(Arc<Mutex<Channel>>);
 
 impl Stream for Upstream {
-    type Item = Result<Group, Error>;
+    type Item = Result<Rollout, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut channel = self.0.lock();
@@ -56,7 +56,7 @@ impl Stream for Upstream {
 }
 
 /// What a producer sends.
-type Script = Vec<Result<Group, Error>>;
+type Script = Vec<Result<Rollout, Error>>;
 
 /// Producers that send their scripts, each from a thread of its own.
 fn produce(scripts: Vec<Script>) -> Upstream {
@@ -83,15 +83,15 @@ fn run() -> (Run, Arc<MemoryJournal>) {
     // Time that grows at every look, so that the log tells what came first.
     let ticks = std::sync::atomic::AtomicU64::new(0);
     let timer = SessionClock::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    (Run::new("test", journal.clone(), ResumeState::default(), timer, Fields::new(), false), journal)
+    (Run::builder("test").journal(journal.clone()).clock(timer).open().unwrap(), journal)
 }
 
 /// Complete groups of the run, with oldest versions that go up and down; adopted, or leased from a source.
-fn groups(run: &Run, count: u64, adopted: bool) -> Vec<Group> {
+fn groups(run: &Run, count: u64, adopted: bool) -> Vec<Rollout> {
     let rows = (0..count).map(|row| (vec![row as u32], Fields::new())).collect();
     let leases = run.prompts(Dataset::new("d", rows).unwrap()).map(Result::unwrap);
     let leases: Vec<_> = futures::executor::block_on(leases.collect());
-    let group = |mut lease: anabranch_core::Lease| {
+    let group = |mut lease: Lease| {
         let mut spans = Spans::new();
         spans.push(2, SpanVersion::Exact(Version(lease.id().prompt.row * 5 % 3)), false);
         let sample = Sample {
@@ -106,15 +106,11 @@ fn groups(run: &Run, count: u64, adopted: bool) -> Vec<Group> {
             cause: None,
             times: SampleTimes::default(),
         };
-        let (id, prompt) = (lease.id().clone(), lease.prompt().clone());
-        let mut group =
-            Group { id, prompt, expected: 1, samples: vec![sample], extra: Fields::new(), context: <_>::default() };
         if adopted {
-            return run.adopt(group);
+            return run.adopt(Rollout::of_samples(lease, vec![sample]).into_group());
         }
         lease.issue(Vec::new());
-        group.context.lease = Some(lease);
-        group
+        Rollout::of_samples(lease, vec![sample])
     };
     leases.into_iter().map(group).collect()
 }
@@ -144,7 +140,7 @@ fn each_setting(test: impl Fn(Capacity, Order, bool) + Send + Sync + Clone + 'st
 }
 
 /// Splits what is sent between two producers.
-fn halves(groups: Vec<Group>) -> Vec<Script> {
+fn halves(groups: Vec<Rollout>) -> Vec<Script> {
     let mut halves = [Vec::new(), Vec::new()];
     groups.into_iter().enumerate().for_each(|(index, group)| halves[index % 2].push(Ok(group)));
     halves.into()
@@ -157,7 +153,7 @@ fn every_group_arrives_once_and_in_order_and_then_the_stream_ends() {
         let groups = groups(&run, 6, adopted);
         let ids: BTreeSet<GroupId> = groups.iter().map(|group| group.id.clone()).collect();
         let mut buffer = Buffer::new(produce(halves(groups)), capacity).order(order);
-        let left: Vec<Group> = block_on(async {
+        let left: Vec<Rollout> = block_on(async {
             let mut left = Vec::new();
             while let Some(group) = buffer.next().await {
                 left.push(group.unwrap());
@@ -179,9 +175,9 @@ fn every_group_arrives_once_and_in_order_and_then_the_stream_ends() {
 }
 
 /// Each group that left was the first of those that had come and not left.
-fn check_order(order: Order, left: &[Group], admitted: &[(GroupId, u64)]) {
+fn check_order(order: Order, left: &[Rollout], admitted: &[(GroupId, u64)]) {
     for (index, group) in left.iter().enumerate() {
-        let at = group.context.dequeued.unwrap();
+        let at = group.dequeued.unwrap();
         let inside = admitted.iter().filter(|(id, since)| *since < at && left[index..].iter().any(|g| g.id == *id));
         let version = |id: &GroupId| id.prompt.row * 5 % 3;
         let due = match order {

@@ -1,10 +1,12 @@
 //! What a buffer needs to know of a group.
 
-use anabranch_core::{Group, Moment, Order, Sample, Stage, Stamp};
+use anabranch_core::{Moment, Order, Sample, Stamp};
 
 use super::queue::Item;
+use crate::Rollout;
+use crate::run::Stage;
 
-impl Item for Group {
+impl Item for Rollout {
     /// Tokens, masks and log-probs.
     fn bytes(&self) -> u64 {
         let sample = |sample: &Sample| {
@@ -20,12 +22,10 @@ impl Item for Group {
     }
 
     fn leave(&mut self) -> Option<Stamp> {
-        let at = self.context.lease.as_ref().map(|lease| lease.run().now());
-        self.context.dequeued = at;
-        if let Some(lease) = &mut self.context.lease {
-            lease.arrive(Stage::Dequeued);
-        }
-        let admitted = self.context.admitted.and_then(|stamp| stamp.moment.event());
-        admitted.zip(at).map(|(admitted, at)| Stamp { moment: Moment::Dequeued { admitted }, at })
+        let at = self.run().now();
+        self.dequeued = Some(at);
+        self.lease.arrive(Stage::Dequeued);
+        let admitted = self.admitted.and_then(|stamp| stamp.moment.event());
+        admitted.map(|admitted| Stamp { moment: Moment::Dequeued { admitted }, at })
     }
 }

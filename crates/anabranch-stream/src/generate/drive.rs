@@ -4,7 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use anabranch_core::{Engine, Error, Finish, LeaseId, Prompt, Run, Sample, Status};
+use crate::Run;
+use anabranch_core::{Engine, Error, Finish, LeaseId, Prompt, Sample, Status};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;

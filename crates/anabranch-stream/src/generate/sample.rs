@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::Run;
 use anabranch_core::{
-    Chunk, Engine, EngineError, Finish, Request, Run, Sample, SampleTimes, Sampling, SamplingKey, Spans, Status,
+    Chunk, Engine, EngineError, Finish, Request, Sample, SampleTimes, Sampling, SamplingKey, Spans, Status,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;

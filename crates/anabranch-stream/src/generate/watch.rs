@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anabranch_core::Run;
+use crate::Run;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 

@@ -1,11 +1,12 @@
 //! Batches that an earlier session took, trained again from the log.
 
-use anabranch_core::{Cause, Draft, EventKind, Learner, RecordedBatch, Stamp};
+use crate::run::Draft;
+use anabranch_core::{Cause, EventKind, Learner, RecordedBatch, Stamp};
 
 use super::Worked;
 use super::trainer::Trainer;
-use crate::Step;
 use crate::replay::recall;
+use anabranch_core::Step;
 
 impl<L: Learner> Trainer<L> {
     /// Trains on a recorded batch: nothing is published, and the step is recorded only where it was not.

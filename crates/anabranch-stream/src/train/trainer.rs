@@ -5,16 +5,18 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::run::{Draft, RecordReceipt};
+use crate::{Restored, Run};
 use anabranch_core::{
-    Batch, BoxError, Cause, Cursor, Digest, Draft, Engine, Error, EventKind, Fields, Learner, RecordReceipt,
-    RecordedBatch, Restored, Run, Seq, Stamp, StepReport, TrainingStep, Value, Version, WeightSync,
+    Batch, BoxError, Cause, Cursor, Digest, Engine, Error, EventKind, Fields, Learner, RecordedBatch, Seq, Stamp,
+    StepReport, TrainingStep, Value, Version, WeightSync,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Worked;
-use crate::Step;
 use crate::publish::{publish_after, reinstall};
+use anabranch_core::Step;
 
 /// What is due between steps.
 pub(super) struct Plan<W> {

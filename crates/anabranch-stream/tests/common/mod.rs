@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Context, Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Prompt, ResumeState, Run, Sample,
+    Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Prompt, ResumeState, Sample,
     SampleSummary, SampleTimes, Seq, SpanVersion, Spans, Status, Version,
 };
-use anabranch_stream::tokio_clock;
+use anabranch_metrics::Meter;
+use anabranch_stream::{Rollout, Run, tokio_clock};
 
 /// A run in memory, and the journal that tells what happened.
-pub struct RecordReceipt {
+pub struct Recorded {
     pub run: Run,
     pub journal: Arc<MemoryJournal>,
 }
 
-impl RecordReceipt {
+impl Recorded {
     pub fn new() -> Self {
         Self::after(ResumeState::default())
     }
@@ -32,7 +33,12 @@ impl RecordReceipt {
 
     /// A run on a journal that may hold payloads already.
     pub fn on(journal: Arc<MemoryJournal>, past: ResumeState) -> Self {
-        let run = Run::new("test", journal.clone(), past, tokio_clock(), Fields::new(), false);
+        let run = Run::builder("test")
+            .journal(journal.clone())
+            .resume(past, Meter::of(&journal.events()))
+            .clock(tokio_clock())
+            .open()
+            .unwrap();
         Self { run, journal }
     }
 
@@ -88,7 +94,7 @@ pub fn dataset(rows: u32) -> Dataset {
 }
 
 /// A complete group whose spans have these versions, adopted by the run.
-pub fn adopted(run: &Run, row: u64, versions: &[SpanVersion]) -> Group {
+pub fn adopted(run: &Run, row: u64, versions: &[SpanVersion]) -> Rollout {
     let id: GroupId = format!("made/0/{row}").parse().unwrap();
     let mut spans = Spans::new();
     for &version in versions {
@@ -108,14 +114,7 @@ pub fn adopted(run: &Run, row: u64, versions: &[SpanVersion]) -> Group {
         times: SampleTimes::default(),
     };
     let prompt = Prompt { id: id.prompt.clone(), tokens: vec![1], fields: Fields::new() };
-    run.adopt(Group {
-        id,
-        prompt,
-        expected: 1,
-        samples: vec![sample],
-        extra: Fields::new(),
-        context: Context::default(),
-    })
+    run.adopt(Group { id, prompt, expected: 1, samples: vec![sample], extra: Fields::new() })
 }
 
 pub const fn ms(millis: u64) -> Duration {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use anabranch_core::{
     AppendReceipt, BoxError, Checkpoint, Cursor, Digest, Event, EventKind, Group, GroupId, Journal, JournalError,
-    MemoryJournal, ResumeState, Run,
+    MemoryJournal, ResumeState,
 };
+use anabranch_metrics::Meter;
+use anabranch_stream::Run;
 use parking_lot::Mutex;
 
 /// Events and payloads in memory, checkpoints in a directory.
@@ -24,14 +26,19 @@ impl DirJournal {
 
     /// What the next session finds.
     pub fn past(&self) -> ResumeState {
-        let mut past = anabranch_replay::resume(self.memory.events()).unwrap();
+        let mut past = anabranch_core::resume(self.memory.events()).unwrap();
         past.checkpoints = self.checkpoints.lock().iter().rev().cloned().collect();
         past
     }
 
     /// The next session of the run.
     pub fn open(self: &Arc<Self>) -> Run {
-        Run::new("test", self.clone(), self.past(), anabranch_stream::tokio_clock(), [].into(), false)
+        Run::builder("test")
+            .journal(self.clone())
+            .resume(self.past(), Meter::of(&self.memory.events()))
+            .clock(anabranch_stream::tokio_clock())
+            .open()
+            .unwrap()
     }
 }
 

@@ -70,7 +70,7 @@ async fn demo(arguments: &Arguments) -> Result<()> {
     train(arguments, &run, &task, &engine, run.restore(learner)?).await?;
     let after = task.accuracy(&engine).await?;
     let steps = run.metrics().gauges.step;
-    run.finish();
+    drop(run.finish());
     run.close()?;
 
     let wall = begun.elapsed().as_secs_f64();

@@ -52,7 +52,7 @@ pub fn record(setup: Setup) -> Result<Recording> {
 
 async fn run(setup: Setup) -> Result<Recording> {
     let journal = Arc::new(MemoryJournal::new());
-    let run = Run::new("figures", journal.clone(), ResumeState::default(), tokio_clock(), Fields::new(), false);
+    let run = Run::builder("figures").journal(journal.clone()).clock(tokio_clock()).open()?;
     let engine = Sim::scripted(move |call| (setup.reply)(call.request.tokens[0], call.request.key.sample));
     let engine = engine.install_time(setup.installation);
     let learner = run.restore(HashChain::new(0))?;

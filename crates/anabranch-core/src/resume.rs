@@ -1,0 +1,254 @@
+//! What a log says of its run: the fold that every resume begins with.
+
+use std::collections::HashMap;
+
+use crate::{
+    Event, EventKind, FORMAT, GroupId, OpenLease, QueuedGroup, RecordedBatch, ResumeState, Retry, Seq, Stamp, Then,
+    TrainingStep,
+};
+
+/// The name under which the settings of `RunOpened` stand among those of the operators.
+pub const RUN_SETTINGS: &str = "run";
+
+/// A log that cannot be the log of a run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResumeError {
+    /// An event is missing, or one is there twice.
+    #[error("event {found} stands where {expected} belongs: the log is damaged; restore it from a backup")]
+    NotDense {
+        /// What belongs there.
+        expected: Seq,
+        /// What is there.
+        found: Seq,
+    },
+    /// The first event does not open the run.
+    #[error("the log begins with `{0}`, not with `run_opened`: it is damaged or no log of a run")]
+    NotOpened(&'static str),
+    /// A newer library wrote the log.
+    #[error(
+        "the log has event format {found}, this library reads formats up to {FORMAT}: open it with the newer library \
+         that wrote it"
+    )]
+    Newer {
+        /// The format of the log.
+        found: u32,
+    },
+    /// A record about a group that the records before it rule out.
+    #[error("event {seq} ({event}) of group {group}: {problem}; `anabranch verify` lists every such record")]
+    Contradiction {
+        /// Which event.
+        seq: Seq,
+        /// Its kind.
+        event: &'static str,
+        /// Which group.
+        group: GroupId,
+        /// What rules it out.
+        problem: &'static str,
+    },
+    /// A training step whose batch was never taken.
+    #[error("event {seq} records training step {step}, but no batch was taken for it; the log is damaged")]
+    NoBatch {
+        /// Which event.
+        seq: Seq,
+        /// Which step.
+        step: TrainingStep,
+    },
+}
+
+/// A lease that no event has settled yet.
+struct Unsettled {
+    /// Its `Leased` record: the order in which leases go out again.
+    first: Seq,
+    /// Its last `Leased` or `Reissued` record.
+    leased: Seq,
+    reissues: u32,
+    completed: Option<Seq>,
+    admitted: Option<Seq>,
+}
+
+/// The fold over a run's events: [`apply`](Self::apply) each in order, then ask for the [`ResumeState`].
+///
+/// Memory grows with the unsettled leases and with the batches, not with the events.
+#[derive(Default)]
+pub struct Resume {
+    state: ResumeState,
+    unsettled: HashMap<GroupId, Unsettled>,
+}
+
+/// Computes the past of a run from all its events, in order. Checkpoints and lost events are not in the log: whoever
+/// opened it fills them in.
+///
+/// # Errors
+/// The first event that cannot stand where it stands.
+pub fn resume(events: impl IntoIterator<Item = Event>) -> Result<ResumeState, ResumeError> {
+    let mut fold = Resume::new();
+    for event in events {
+        fold.apply(&event)?;
+    }
+    Ok(fold.into_state())
+}
+
+impl Resume {
+    /// A run without events.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The seq that the next event must have.
+    pub fn next_seq(&self) -> Seq {
+        self.state.next_seq
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// Where the event cannot stand there: seqs that are not dense, a newer format, a record about a group that is not
+    /// in the state for it.
+    pub fn apply(&mut self, event: &Event) -> Result<(), ResumeError> {
+        let expected = self.state.next_seq;
+        if event.seq != expected {
+            return Err(ResumeError::NotDense { expected, found: event.seq });
+        }
+        match &event.kind {
+            EventKind::RunOpened { format, .. } if *format > FORMAT => {
+                return Err(ResumeError::Newer { found: *format });
+            }
+            EventKind::RunOpened { settings, .. } => {
+                self.state.settings.insert(RUN_SETTINGS.to_owned(), settings.clone());
+            }
+            kind if expected == Seq(0) => return Err(ResumeError::NotOpened(kind.name())),
+            _ => {}
+        }
+        self.leases(event)?;
+        self.training(event)?;
+        self.state.session = self.state.session.max(event.session + 1);
+        self.state.next_seq = Seq(expected.0 + 1);
+        Ok(())
+    }
+
+    /// The past that the events make.
+    pub fn into_state(self) -> ResumeState {
+        let mut state = self.state;
+        let mut open = Vec::new();
+        let mut queued = Vec::new();
+        for (id, Unsettled { first, leased, reissues, completed, admitted }) in self.unsettled {
+            match completed {
+                Some(completed) => queued.push(QueuedGroup { id, leased, completed, admitted }),
+                None => open.push((first, OpenLease { id, leased, reissues })),
+            }
+        }
+        open.sort_by_key(|(first, _)| *first);
+        state.open = open.into_iter().map(|(_, lease)| lease).collect();
+        queued.sort_by_key(|group| (group.admitted.is_none(), group.admitted.unwrap_or(group.completed)));
+        state.queued = queued;
+        state
+    }
+
+    /// What the event means for the leases and the retries.
+    fn leases(&mut self, event: &Event) -> Result<(), ResumeError> {
+        let seq = event.seq;
+        match &event.kind {
+            EventKind::Leased { id, position } => {
+                // A group adopted again after a restart keeps its name: its lease begins anew.
+                let lease = Unsettled { first: seq, leased: seq, reissues: 0, completed: None, admitted: None };
+                self.unsettled.insert(id.clone(), lease);
+                let queued = self.state.retries.iter().position(|retry| retry.lease == *id);
+                queued.and_then(|index| self.state.retries.remove(index));
+                let next = position.map_or(0, |position| position + 1);
+                self.state.position = self.state.position.max(next);
+                self.state.closed = false;
+            }
+            EventKind::Reissued { id, reissue } => {
+                let lease = self.unsettled(event, id)?;
+                if lease.completed.is_some() {
+                    return Err(contradiction(event, id, "it is complete and needs no new lease"));
+                }
+                (lease.leased, lease.reissues) = (seq, *reissue);
+                self.state.closed = false;
+            }
+            EventKind::Completed { id, .. } => {
+                let before = self.unsettled(event, id)?.completed.replace(seq);
+                if before.is_some() {
+                    return Err(contradiction(event, id, "it was completed before"));
+                }
+            }
+            EventKind::Admitted { id } => {
+                let lease = self.unsettled(event, id)?;
+                if lease.completed.is_none() {
+                    return Err(contradiction(event, id, "it is not complete"));
+                }
+                if lease.admitted.replace(seq).is_some() {
+                    return Err(contradiction(event, id, "it was admitted before"));
+                }
+            }
+            EventKind::Excluded { id, then, .. } => {
+                self.settle(event, id)?;
+                if let Then::Retry(next) = then {
+                    self.state.retries.push_back(Retry { lease: next.clone(), excluded: seq, at: 0 });
+                }
+            }
+            EventKind::BatchTaken { groups, .. } => {
+                for group in groups {
+                    if self.settle(event, &group.id)?.completed.is_none() {
+                        return Err(contradiction(event, &group.id, "it is not complete"));
+                    }
+                }
+                self.state.closed = false;
+            }
+            EventKind::RunClosed { .. } => self.state.closed = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What the event means for batches, steps and versions.
+    fn training(&mut self, event: &Event) -> Result<(), ResumeError> {
+        let state = &mut self.state;
+        match &event.kind {
+            EventKind::Configured { operator, settings } => {
+                state.settings.insert(operator.clone(), settings.clone());
+            }
+            EventKind::BatchTaken { step, version, groups, digest } => state.batches.push(RecordedBatch {
+                taken: event.seq,
+                step: *step,
+                version: *version,
+                groups: groups.clone(),
+                digest: *digest,
+                stepped: None,
+            }),
+            EventKind::Stepped { step, updates, weights, .. } => {
+                let batch = state.batches.iter_mut().rev().find(|batch| batch.step == *step);
+                let batch = batch.ok_or(ResumeError::NoBatch { seq: event.seq, step: *step })?;
+                batch.stepped = Some(*weights);
+                state.clock.complete(*step, *updates);
+            }
+            EventKind::Publishing { version, .. } => state.clock.begin(*version),
+            EventKind::Published { version, step, weights, .. } => {
+                state.clock.install(*version, *step, Stamp::earlier(event.seq));
+                state.published = Some((*version, *step, *weights));
+            }
+            EventKind::Reinstalled { version, step, .. } => {
+                state.clock.install(*version, *step, Stamp::earlier(event.seq));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn unsettled(&mut self, event: &Event, id: &GroupId) -> Result<&mut Unsettled, ResumeError> {
+        self.unsettled.get_mut(id).ok_or_else(|| contradiction(event, id, NOT_LEASED))
+    }
+
+    fn settle(&mut self, event: &Event, id: &GroupId) -> Result<Unsettled, ResumeError> {
+        self.unsettled.remove(id).ok_or_else(|| contradiction(event, id, NOT_LEASED))
+    }
+}
+
+const NOT_LEASED: &str = "its lease was never issued, or is settled already";
+
+fn contradiction(event: &Event, group: &GroupId, problem: &'static str) -> ResumeError {
+    ResumeError::Contradiction { seq: event.seq, event: event.kind.name(), group: group.clone(), problem }
+}
+
+#[cfg(test)]
+mod tests;

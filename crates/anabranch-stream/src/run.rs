@@ -1,0 +1,427 @@
+//! The run: what all operators of a pipeline share. It travels in the items, inside their leases.
+//!
+//! Its locks are taken in this order, so that no two operators can wait for each other: the gate, the version clock, the
+//! order of the log, the flow. A thread that holds one of them takes only those after it. Nobody is woken and nothing is
+//! encoded while the version clock is locked: [`Run::commit`] hands over from the clock to the order of the log.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anabranch_core::{
+    AppendReceipt, Cause, Dataset, Digest, Enabler, Error, Event, EventKind, Fields, Group, GroupId, Journal,
+    JournalError, Moment, OpenLease, QueuedGroup, ResumeState, Retry, Seq, SessionClock, Stamp, TrainingStep, Value,
+    Version, VersionClock, WeightSync,
+};
+use anabranch_metrics::{Meter, Metrics};
+use futures::lock::OwnedMutexGuard;
+use parking_lot::{Mutex, MutexGuard};
+
+use self::flow::Flow;
+use self::gate::Gate;
+use self::wakers::Wakers;
+use crate::{Lease, Prompts, Rollout, Unused};
+
+mod builder;
+mod flow;
+mod gate;
+mod hold;
+mod record;
+mod restore;
+mod wakers;
+
+pub use self::builder::RunBuilder;
+pub use self::flow::Stage;
+pub use self::hold::{Evaluation, Hold};
+pub use self::record::{Draft, RecordReceipt};
+pub use self::restore::Restored;
+
+/// A handle to a run; clones share it.
+#[derive(Clone)]
+pub struct Run(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    journal: Arc<dyn Journal>,
+    session_clock: SessionClock,
+    session: u32,
+    accept_changes: bool,
+    opened: Stamp,
+    order: Mutex<Order>,
+    clock: Mutex<VersionClock>,
+    publications: Mutex<Wakers>,
+    flow: Flow,
+    gate: Gate,
+    turn: Arc<futures::lock::Mutex<()>>,
+    /// The turn of the evaluations under way.
+    shared_turn: Mutex<Weak<OwnedMutexGuard<()>>>,
+    settings: Mutex<BTreeMap<String, Fields>>,
+    resume: Mutex<ResumeState>,
+}
+
+/// What fixes the order of events.
+struct Order {
+    next: Seq,
+    meter: Meter,
+    last_append: AppendReceipt,
+}
+
+impl Run {
+    /// Says how to open a run called `name`, which prefixes its engine requests.
+    pub fn builder(name: impl Into<String>) -> RunBuilder {
+        RunBuilder::new(name.into())
+    }
+
+    /// A new run in memory, on the operating system's clock: `Run::builder("memory").open()`.
+    pub fn in_memory() -> Self {
+        Self::builder("memory").opened()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its journal.
+    pub(crate) fn journal(&self) -> &Arc<dyn Journal> {
+        &self.0.journal
+    }
+
+    /// Nanoseconds since the session's start.
+    pub fn now(&self) -> u64 {
+        self.0.session_clock.now()
+    }
+
+    /// The record that opened this session.
+    pub(crate) fn opened(&self) -> Stamp {
+        self.0.opened
+    }
+
+    /// The clock of versions and steps, locked: publications and the last judgement of a batch exclude each other by it.
+    /// Do not keep it over an await.
+    pub(crate) fn clock(&self) -> MutexGuard<'_, VersionClock> {
+        self.0.clock.lock()
+    }
+
+    /// The version installed on the engines; nothing before the initial installation.
+    pub fn version(&self) -> Option<Version> {
+        self.clock().version()
+    }
+
+    /// The training steps that are in the learner's weights.
+    pub fn step(&self) -> TrainingStep {
+        self.clock().step()
+    }
+
+    /// Gives events their place in the log, all or none, with the payloads of those that complete a group. The order is
+    /// fixed when this returns; the [`RecordReceipt::durable`] says when they are durable.
+    pub(crate) fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> RecordReceipt {
+        self.0.append(self.0.order.lock(), drafts, payloads)
+    }
+
+    /// Records what was decided under the clock: `change` takes over what the record means for the clock, then the clock
+    /// is unlocked, then the events are encoded and handed to the journal. No event of another thread comes between the
+    /// decision and its record.
+    pub(crate) fn commit(
+        &self,
+        mut clock: MutexGuard<'_, VersionClock>,
+        drafts: Vec<Draft>,
+        payloads: &[&Group],
+        change: impl FnOnce(&mut VersionClock, Stamp),
+    ) -> RecordReceipt {
+        let order = self.0.order.lock();
+        // Nobody else can append before `order` is unlocked, so this is where the record will be.
+        let last = Seq(order.next.0 + (drafts.len() as u64).saturating_sub(1));
+        let now = self.now();
+        change(&mut clock, Stamp { moment: Moment::Event(last), at: now });
+        drop(clock);
+        self.0.append_at(order, now, drafts, payloads)
+    }
+
+    /// Ready when everything recorded so far is durable as the journal's mode promises.
+    pub fn flushed(&self) -> AppendReceipt {
+        self.0.order.lock().last_append.clone()
+    }
+
+    /// Records that the pipeline ended, and which completed groups it leaves in the log for the next session. Drop the
+    /// streams of the run first, so that nothing follows.
+    pub fn finish(&self) -> RecordReceipt {
+        let mut left: Vec<GroupId> = self.0.order.lock().meter.unsettled().cloned().collect();
+        left.sort_unstable();
+        let closed = self.record(vec![Draft::new(EventKind::RunClosed { left }, Vec::new())], &[]);
+        self.flow().with_meter(|places| places.close(closed.at));
+        closed
+    }
+
+    /// What was counted and measured up to now. The recorder of the `metrics` facade is told what no event moves: the
+    /// gaps of the groups in the buffer, and for how long it was empty or full. (It also hears of these after every
+    /// batch, training step and publication.)
+    ///
+    /// The recorder is the one that was installed when the run was opened. What each number means, and how it is called
+    /// there, stands in `docs/metrics.md`.
+    pub fn metrics(&self) -> Metrics {
+        let order = self.0.order.lock();
+        let mut metrics = order.meter.metrics();
+        let Metrics { counters, gauges, .. } = &mut metrics;
+        self.flow().with_meter(|places| {
+            places.count_time(self.now());
+            places.fill(order.meter.clock(), counters, gauges);
+        });
+        metrics
+    }
+
+    /// Says that the run has a buffer, and how many groups it may hold.
+    pub(crate) fn set_buffer_capacity(&self, groups: usize) {
+        self.flow().with_meter(|places| places.set_capacity(groups));
+    }
+
+    /// Groups between their issue and the buffer (or batch) now: generating, being scored, waiting for room.
+    pub(crate) fn upstream(&self) -> usize {
+        self.flow().upstream()
+    }
+
+    /// Those of them that an operator works on: generated, scored, on their way into the log.
+    pub(crate) fn working(&self) -> usize {
+        self.flow().working()
+    }
+
+    /// The last `Excluded` record of this session: since then a batch may lack one group more.
+    pub(crate) fn last_excluded(&self) -> Option<Stamp> {
+        self.flow().last_excluded()
+    }
+
+    /// What let the last group of this session leave an operator's hands, where that was no record of its own.
+    pub(crate) fn last_departed(&self) -> Option<Stamp> {
+        self.flow().last_departed()
+    }
+
+    /// Leases issued and not excluded over the whole life of the run, and those that [`Lease::pace`] has let through to
+    /// be issued: consumed + taken + buffered + waiting + running. What a pacing bound is on.
+    pub(crate) fn lead(&self) -> u64 {
+        self.0.order.lock().meter.lead() + self.flow().paced() as u64
+    }
+
+    /// Groups and leases of earlier sessions that the source has not handed out yet.
+    pub(crate) fn left_over(&self) -> usize {
+        self.flow().left_over()
+    }
+
+    /// `waker` is woken when the next group leaves an operator, enters the buffer or a batch, or is excluded: for an
+    /// operator that may issue no lease before.
+    pub(crate) fn wake_on_departure(&self, waker: &Waker) {
+        self.flow().wake_on_departure(waker);
+    }
+
+    /// Whether the two handles are of one run.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn flow(&self) -> &Flow {
+        &self.0.flow
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.0.gate
+    }
+
+    /// Says with which settings an operator meets the run. Recorded where it is new.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] where the log holds other settings and changes are not accepted.
+    pub(crate) fn configure(&self, operator: &str, settings: Fields) -> Result<(), Error> {
+        let mut known = self.0.settings.lock();
+        if known.get(operator) == Some(&settings) {
+            return Ok(());
+        }
+        let recorded = known.get(operator).filter(|_| !self.0.accept_changes);
+        if let Some(error) = recorded.and_then(|recorded| changed(operator, recorded, &settings)) {
+            return Err(error);
+        }
+        known.insert(operator.to_owned(), settings.clone());
+        let kind = EventKind::Configured { operator: operator.to_owned(), settings };
+        drop(self.record(vec![Draft::new(kind, Vec::new())], &[]));
+        Ok(())
+    }
+
+    /// Leases the prompts of `dataset`: the source of a pipeline.
+    pub fn prompts(&self, dataset: Dataset) -> Prompts {
+        Prompts::new(self.clone(), dataset)
+    }
+
+    /// Adopts a group made elsewhere, so that it can enter the pipeline: leases its prompt at once. The prompt is never
+    /// retried.
+    pub fn adopt(&self, group: Group) -> Rollout {
+        let mut lease =
+            Lease::new(self.clone(), group.id.clone(), group.prompt.clone(), Unused::Drop).of_adopted_group();
+        lease.issue(vec![(Cause::Opened, self.opened())]);
+        Rollout::new(group, lease)
+    }
+
+    /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
+    pub(crate) async fn publication_turn(&self) -> OwnedMutexGuard<()> {
+        self.0.turn.clone().lock_owned().await
+    }
+
+    /// The same turn for all evaluations under way.
+    pub(crate) async fn shared_publication_turn(&self) -> Arc<OwnedMutexGuard<()>> {
+        if let Some(turn) = self.0.shared_turn.lock().upgrade() {
+            return turn;
+        }
+        let turn = Arc::new(self.publication_turn().await);
+        *self.0.shared_turn.lock() = Arc::downgrade(&turn);
+        turn
+    }
+
+    /// Begins a publication: its version is used up, whatever comes of it.
+    pub(crate) fn begin_publication(
+        &self,
+        weights: Digest,
+        mode: WeightSync,
+        enablers: Vec<(Cause, Stamp)>,
+    ) -> (Version, RecordReceipt) {
+        let clock = self.clock();
+        let version = clock.next_version();
+        let kind = EventKind::Publishing { version, step: clock.step(), updates: clock.updates(), weights, mode };
+        let recorded = self.commit(clock, vec![Draft::new(kind, enablers)], &[], |clock, _| clock.begin(version));
+        (version, recorded)
+    }
+
+    /// The weights are on the engines: in one critical section `Published` gets its place and the clock advances.
+    pub(crate) fn complete_publication(
+        &self,
+        version: Version,
+        weights: Digest,
+        pause_began: u64,
+        paused: u64,
+        enablers: Vec<(Cause, Stamp)>,
+    ) -> RecordReceipt {
+        let clock = self.clock();
+        let (step, updates) = (clock.step(), clock.updates());
+        let kind = EventKind::Published { version, step, updates, weights, pause_began, paused };
+        self.install(clock, version, step, Draft::new(kind, enablers))
+    }
+
+    /// Weights published by an earlier session are on the engines again, under the same version.
+    pub(crate) fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> RecordReceipt {
+        let kind = EventKind::Reinstalled { version, step, weights };
+        self.install(self.clock(), version, step, Draft::new(kind, vec![(Cause::Opened, self.opened())]))
+    }
+
+    /// Records an installation and advances the clock in one critical section, then wakes who must judge again.
+    fn install(
+        &self,
+        clock: MutexGuard<'_, VersionClock>,
+        version: Version,
+        step: TrainingStep,
+        installed: Draft,
+    ) -> RecordReceipt {
+        let recorded = self.commit(clock, vec![installed], &[], |clock, stamp| clock.install(version, step, stamp));
+        let waiting = self.0.publications.lock().take();
+        waiting.wake();
+        recorded
+    }
+
+    /// `waker` is woken by the next publication: for a batch that holds groups and must judge them again.
+    pub(crate) fn wake_on_publication(&self, waker: &Waker) {
+        self.0.publications.lock().add(waker);
+    }
+
+    /// Reads a completed group back from the journal.
+    ///
+    /// # Errors
+    /// If it is not in the journal, or damaged.
+    pub fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
+        self.0.journal.payload(id)
+    }
+
+    pub(crate) fn resume_state(&self) -> MutexGuard<'_, ResumeState> {
+        self.0.resume.lock()
+    }
+
+    pub(crate) fn take_leftovers(&self) -> Leftovers {
+        let mut state = self.resume_state();
+        Leftovers {
+            position: state.position,
+            queued: std::mem::take(&mut state.queued),
+            in_flight: std::mem::take(&mut state.open),
+            retries: std::mem::take(&mut state.retries),
+        }
+    }
+}
+
+/// What earlier sessions left to the source.
+pub(crate) struct Leftovers {
+    pub(crate) position: u64,
+    pub(crate) queued: Vec<QueuedGroup>,
+    pub(crate) in_flight: Vec<OpenLease>,
+    pub(crate) retries: VecDeque<Retry>,
+}
+
+/// The error that names the first setting of `operator` that is not as recorded.
+fn changed(operator: &str, recorded: &Fields, now: &Fields) -> Option<Error> {
+    let field = recorded.keys().chain(now.keys()).find(|field| recorded.get(*field) != now.get(*field))?;
+    let value = |fields: &Fields| fields.get(field).unwrap_or(&Value::Null).to_string();
+    Some(Error::Changed {
+        operator: operator.to_owned(),
+        field: field.clone(),
+        recorded: value(recorded),
+        now: value(now),
+    })
+}
+
+impl Inner {
+    fn append(&self, order: MutexGuard<'_, Order>, drafts: Vec<Draft>, payloads: &[&Group]) -> RecordReceipt {
+        self.append_at(order, self.session_clock.now(), drafts, payloads)
+    }
+
+    /// Gives events their place in the log, all at the time `at`.
+    fn append_at(
+        &self,
+        mut order: MutexGuard<'_, Order>,
+        at: u64,
+        drafts: Vec<Draft>,
+        payloads: &[&Group],
+    ) -> RecordReceipt {
+        let (first, count) = (order.next, drafts.len() as u64);
+        let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let mut events: Vec<Event> = Vec::with_capacity(drafts.len());
+        for (draft, index) in drafts.into_iter().zip(0..) {
+            let seq = Seq(first.0 + index);
+            let mut enablers = draft.enablers;
+            if let (Some(cause), Some(previous)) = (draft.previous, events.last()) {
+                enablers.push((cause, Stamp { moment: Moment::Event(previous.seq), at }));
+            }
+            let last = enablers.iter().map(|(_, stamp)| stamp.at).max();
+            let event = Event {
+                seq,
+                session: self.session,
+                at,
+                wall_ms,
+                enablers: enablers.iter().map(|&(cause, stamp)| Enabler { cause, moment: stamp.moment }).collect(),
+                delay: at.saturating_sub(last.unwrap_or(at)),
+                kind: draft.kind,
+            };
+            order.meter.apply(&event);
+            if event.kind.moves_clocks() {
+                self.flow.with_meter(|places| {
+                    places.count_time(at);
+                    places.buffered(order.meter.clock());
+                });
+            }
+            events.push(event);
+        }
+        order.next = Seq(first.0 + count);
+        let durable = self.journal.append(events, payloads);
+        order.last_append = durable.clone();
+        RecordReceipt { first, count, at, durable }
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("name", &self.0.name).field("session", &self.0.session).finish_non_exhaustive()
+    }
+}

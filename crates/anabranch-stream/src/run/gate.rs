@@ -1,0 +1,198 @@
+//! Whether requests may go to the engines, and for how long none could.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use anabranch_core::Stamp;
+use parking_lot::Mutex;
+
+use super::wakers::Wakers;
+
+/// The door between a run's operators and its engines; shared by all operators of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Requests on the engines.
+    running: usize,
+    holds: usize,
+    /// Publications that have stopped generation.
+    pauses: usize,
+    /// Since when generation stands still, and how long it did before.
+    standing: Option<u64>,
+    stood: u64,
+    reopened: Option<Stamp>,
+    /// Wait for submissions to reopen.
+    submitters: Wakers,
+    /// Wait until nothing runs.
+    idle: Wakers,
+    /// Wait until generation no longer stands still.
+    moving: Wakers,
+}
+
+impl State {
+    /// Generation stands still where a publication stopped it, and where a hold has let everything finish. What still
+    /// runs under either has time passing, so that a request that hangs is timed out and cannot block them.
+    fn settle(&mut self, now: impl FnOnce() -> u64) {
+        let stands = self.pauses > 0 || (self.holds > 0 && self.running == 0);
+        match (self.standing, stands) {
+            (None, true) => self.standing = Some(now()),
+            (Some(since), false) => {
+                self.stood += now().saturating_sub(since);
+                self.standing = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Gate {
+    /// Changes the state, and wakes whom the change concerns. `now` is asked only where time begins or ceases to stand
+    /// still.
+    fn change<T>(&self, now: impl FnOnce() -> u64, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let changed = change(state);
+        state.settle(now);
+        let ready = [
+            (state.holds == 0, &mut state.submitters),
+            (state.running == 0, &mut state.idle),
+            (state.standing.is_none(), &mut state.moving),
+        ];
+        let ready = ready.map(|(ready, waiting)| if ready { waiting.take() } else { Wakers::default() });
+        drop(guard);
+        ready.into_iter().for_each(Wakers::wake);
+        changed
+    }
+
+    /// Closes submissions once more; `first` runs where they were open, before anybody can reopen them.
+    pub(crate) fn hold(&self, now: u64, first: impl FnOnce()) {
+        self.change(
+            || now,
+            |state| {
+                if state.holds == 0 {
+                    first();
+                }
+                state.holds += 1;
+            },
+        );
+    }
+
+    /// Takes one hold away; `last` records the reopening where it was the last, before any lease can be issued.
+    pub(crate) fn release(&self, now: u64, last: impl FnOnce() -> Stamp) {
+        self.change(
+            || now,
+            |state| {
+                if state.holds == 1 {
+                    state.reopened = Some(last());
+                }
+                state.holds -= 1;
+            },
+        );
+    }
+
+    /// The record of the last reopening of this session.
+    pub(crate) fn reopened(&self) -> Option<Stamp> {
+        self.0.lock().reopened
+    }
+
+    /// Whether submissions are open; if not, `waker` is woken when they reopen.
+    pub(crate) fn is_open(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.holds > 0 {
+            state.submitters.add(waker);
+        }
+        state.holds == 0
+    }
+
+    /// Counts a request as running if submissions are open; if not, `waker` is woken when they reopen.
+    pub(crate) fn try_enter(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.holds > 0 {
+            state.submitters.add(waker);
+            return false;
+        }
+        state.running += 1;
+        true
+    }
+
+    /// A request has ended.
+    pub(crate) fn leave(&self, now: impl FnOnce() -> u64) {
+        self.change(now, |state| state.running -= 1);
+    }
+
+    /// Whether no request runs; if one does, `waker` is woken when the last has ended.
+    pub(crate) fn is_idle(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.running > 0 {
+            state.idle.add(waker);
+        }
+        state.running == 0
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.0.lock().running
+    }
+
+    pub(crate) fn pause(&self, now: u64) {
+        self.change(|| now, |state| state.pauses += 1);
+    }
+
+    pub(crate) fn resume(&self, now: u64) {
+        self.change(|| now, |state| state.pauses -= 1);
+    }
+
+    /// Nanoseconds up to `now` in which generation did not stand still.
+    pub(crate) fn moved(&self, now: u64) -> u64 {
+        let state = self.0.lock();
+        let standing = state.standing.map_or(0, |since| now.saturating_sub(since));
+        now.saturating_sub(state.stood + standing)
+    }
+
+    /// Whether generation does not stand still; if it does, `waker` is woken when it goes on.
+    pub(crate) fn is_moving(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.standing.is_some() {
+            state.moving.add(waker);
+        }
+        state.standing.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_core::Seq;
+    use futures::task::noop_waker;
+
+    use super::*;
+
+    #[test]
+    fn time_stands_still_only_when_nothing_can_run() {
+        let (gate, waker) = (Gate::default(), noop_waker());
+        assert!(gate.try_enter(&waker));
+        gate.hold(10, || ());
+        assert!(!gate.try_enter(&waker), "submissions are closed");
+        assert_eq!(gate.moved(15), 15, "a request still runs under the hold");
+        gate.leave(|| 20);
+        assert!(!gate.is_moving(&waker));
+        gate.pause(30);
+        gate.release(40, || Stamp::earlier(Seq(0)));
+        assert_eq!(gate.moved(45), 20, "the publication has taken over from the hold");
+        gate.resume(50);
+        assert_eq!((gate.moved(60), gate.is_moving(&waker)), (30, true));
+    }
+
+    #[test]
+    fn nested_holds_reopen_after_the_last_and_say_so_once() {
+        let (gate, waker) = (Gate::default(), noop_waker());
+        let mut said = Vec::new();
+        gate.hold(0, || said.push("closed"));
+        gate.hold(1, || said.push("closed again"));
+        gate.release(2, || unreachable!("one hold is left"));
+        assert!(!gate.is_open(&waker));
+        gate.release(3, || Stamp { at: 3, ..Stamp::earlier(Seq(7)) });
+        assert!(gate.is_open(&waker));
+        assert_eq!((said, gate.reopened().map(|stamp| stamp.at)), (vec!["closed"], Some(3)));
+    }
+}
