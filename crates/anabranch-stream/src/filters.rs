@@ -11,7 +11,7 @@ use anabranch_core::{Group, Sample, Status};
 /// ```
 /// # use anabranch_core::{Dataset, Error, Fields, Group};
 /// # use anabranch_stream::{InFlight, RolloutExt, Samples, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Group, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("zero_spread", filters::zero_spread)
 /// # }
 /// ```
@@ -22,9 +22,10 @@ pub fn zero_spread(group: &Group) -> bool {
 /// Whether any sample of the group reached the token limit before its end.
 ///
 /// ```
-/// # use anabranch_core::{Error, Group};
+/// # use anabranch_core::Error;
+/// # use anabranch_stream::Rollout;
 /// # use anabranch_stream::{RolloutExt, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Group, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("truncated", filters::truncated)
 /// # }
 /// ```
@@ -35,9 +36,10 @@ pub fn truncated(group: &Group) -> bool {
 /// Whether the environment of any sample failed. Such a sample has a reward: without one its group is aborted.
 ///
 /// ```
-/// # use anabranch_core::{Error, Group};
+/// # use anabranch_core::Error;
+/// # use anabranch_stream::Rollout;
 /// # use anabranch_stream::{RolloutExt, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Group, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("failed", filters::failed)
 /// # }
 /// ```
@@ -49,9 +51,10 @@ pub fn failed(group: &Group) -> bool {
 /// count.
 ///
 /// ```
-/// # use anabranch_core::{Error, Group};
+/// # use anabranch_core::Error;
+/// # use anabranch_stream::Rollout;
 /// # use anabranch_stream::{RolloutExt, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Group, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("overlong", filters::overlong(4096))
 /// # }
 /// ```
