@@ -35,9 +35,15 @@ pub(crate) fn line(text: impl Display) -> anyhow::Result<bool> {
 pub(crate) fn outside(run: &Path, file: &Path) -> anyhow::Result<()> {
     let whole = absolute(file).with_context(|| format!("expected the path of a file, found `{}`", file.display()))?;
     let folder = whole.parent().unwrap_or(&whole);
-    let folder = folder.canonicalize().with_context(|| format!("cannot open the folder {}: create it first", folder.display()))?;
+    let folder = folder
+        .canonicalize()
+        .with_context(|| format!("cannot open the folder {}: create it first", folder.display()))?;
     if folder.starts_with(run.canonicalize()?) {
-        bail!("{} is inside the run, which this command must not change: name a file outside {}", file.display(), run.display());
+        bail!(
+            "{} is inside the run, which this command must not change: name a file outside {}",
+            file.display(),
+            run.display()
+        );
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ impl<'a> Near<'a> {
         let known = match (&self.same_prompt, &self.any) {
             (Some(last), _) => format!("; the last attempt at that prompt is {last}"),
             (None, Some(any)) => format!("; one of its groups is {any}"),
-            (None, None) => ; no group was leased.to_owned(),
+            (None, None) => "; no group was leased".to_owned(),
         };
         let part = if origin.is_live() { "the sealed part of " } else { "" };
         format!("{part}{} has no {what}{known}", run.path.display())

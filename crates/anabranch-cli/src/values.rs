@@ -12,13 +12,18 @@ pub(crate) struct Values<T>(pub(crate) Vec<T>);
 fn list<T>(text: &str, item: impl Fn(&str) -> Result<Vec<T>, String>) -> Result<Values<T>, String> {
     let items: Result<Vec<Vec<T>>, String> = text.split(',').map(|part| item(part.trim())).collect();
     let items: Vec<T> = items?.into_iter().flatten().collect();
-    if items.len() > MOST { Err(format!("expected at most {MOST} values, found {}", items.len())) } else { Ok(Values(items)) }
+    if items.len() > MOST {
+        Err(format!("expected at most {MOST} values, found {}", items.len()))
+    } else {
+        Ok(Values(items))
+    }
 }
 
 /// Parses a whole number, or a range of whole numbers that includes both ends.
 fn range(text: &str) -> Result<Vec<u64>, String> {
     let parse = |text: &str| {
-        let wrong = |_| format!("expected a whole number, a list such as 16,32,64 or a range such as 0..4, found `{text}`");
+        let wrong =
+            |_| format!("expected a whole number, a list such as 16,32,64 or a range such as 0..4, found `{text}`");
         text.parse::<u64>().map_err(wrong)
     };
     let Some((first, last)) = text.split_once("..") else { return Ok(vec![parse(text)?]) };

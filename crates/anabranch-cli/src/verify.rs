@@ -35,9 +35,8 @@ pub(crate) fn verify(run: &RunArguments, events_only: bool, output: Output) -> a
     let report = verifier.finish();
     let (mut damage, mut checked) = (Vec::new(), Vec::new());
     match schedule.finish() {
-        Ok(Recomputed { batches, excluded, .. }) => checked.push(format!(
-            "{batches} batches and {excluded} exclusions with the schedule computed again from the log"
-        )),
+        Ok(Recomputed { batches, excluded, .. }) => checked
+            .push(format!("{batches} batches and {excluded} exclusions with the schedule computed again from the log")),
         // If the log breaks its contract, its schedule cannot be computed, and the violation is reported already.
         Err(difference) if report.is_clean() => damage.push(difference.to_string()),
         Err(_) => {}

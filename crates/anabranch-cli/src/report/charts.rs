@@ -122,7 +122,11 @@ pub(super) fn timeline(timeline: &RunTimeline) -> String {
     }
     let (buffered, waiting) = (coarse.level(|slice| slice.buffered_ns), coarse.level(|slice| slice.waiting_ns));
     add("Buffer", legend, plot, "low", "", &|index| {
-        format!("{} groups in the buffer, {} complete and not in the buffer", short(buffered[index]), short(waiting[index]))
+        format!(
+            "{} groups in the buffer, {} complete and not in the buffer",
+            short(buffered[index]),
+            short(waiting[index])
+        )
     });
 
     let share = |of: &dyn Fn(&Slice) -> u64| time.level(of).iter().map(|share| 100.0 * share).collect::<Vec<_>>();
@@ -197,8 +201,7 @@ pub(super) fn dispositions(timeline: &RunTimeline) -> String {
         let text = format!("{}\nconsumed {}\n{}", time.span(index), count(slice.consumed), excluded.join("\n"));
         plot.hover(edges[index], edges[index + 1], text.trim_end());
     }
-    figure("Groups settled", &legend, &plot.finish("Groups settled over time, by outcome", "tall", ""))
-        + &time.axis()
+    figure("Groups settled", &legend, &plot.finish("Groups settled over time, by outcome", "tall", "")) + &time.axis()
 }
 
 /// A figure over training steps: for each line a class, a name and its value for a slice.

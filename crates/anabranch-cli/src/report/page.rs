@@ -50,11 +50,7 @@ pub(super) fn page(
              The stronger the colour of a cell, the larger the share of the period's groups. Consumed and excluded groups are never mixed.</p>",
             &gaps::gaps(timeline),
         )?;
-        section(
-            "Dispositions",
-            "<p>Outcomes of the groups that were settled.</p>",
-            &charts::dispositions(timeline),
-        )?;
+        section("Dispositions", "<p>Outcomes of the groups that were settled.</p>", &charts::dispositions(timeline))?;
         section(
             "Reward and loss",
             "<p>If the two reward lines differ, the excluded groups had other rewards than the groups trained on.</p>",
