@@ -39,7 +39,7 @@ pub const STEP_TAGS: [StepTag; 9] = [
     tag("step/tokens", "tokens", "tokens that the policy generated in the batch"),
     tag("step/waited_seconds", "seconds", "how long the learner waited for the batch"),
     tag("step/trained_seconds", "seconds", "how long the learner trained"),
-    tag("step/paused_seconds", "seconds", "how long generation stood still for the publication after it"),
+    tag("step/paused_seconds", "seconds", "how long generation paused for the publication after the step"),
 ];
 
 fn step_values(step: &Step) -> [Option<f64>; 9] {
