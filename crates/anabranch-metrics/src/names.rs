@@ -102,8 +102,7 @@ metrics! {
         "groups that a user filter rejected, by the filter's name; `anabranch_excluded_total` counts them too";
     RETRIES: Counter Run "retries_total" "leases" Some("attempt"),
         "prompts queued again after an exclusion, by the attempt they are queued for (1 is the second lease of a \
-         prompt; \
-         `16` counts all from 16 on)";
+         prompt; `16` counts all from 16 on)";
     EXHAUSTED: Counter Run "exhausted_total" "prompts" None,
         "prompts whose last attempt was excluded";
     TOKENS_GENERATED: Counter Run "tokens_generated_total" "tokens" None,
