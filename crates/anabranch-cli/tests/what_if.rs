@@ -142,7 +142,7 @@ fn wrong_questions_say_what_to_ask() {
         (vec![], "expected at least one setting"),
         (vec!["--capacity", "4..1"], "whose first number is not above its last"),
         (vec!["--capacity", "x"], "a list such as 16,32,64 or a range such as 0..4, found `x`"),
-        (vec!["--order", "oldest"], "give fifo, freshest or stalest"),
+        (vec!["--order", "oldest"], "expected fifo, freshest or stalest, found `oldest`"),
         (vec!["--unused", "retry"], "`retry:3` for three leases"),
         (vec!["--capacity", "0"], "capacity: must be at least 1"),
         (vec!["--max-staleness", "0..999", "--capacity", "1..999"], "found 999000: give fewer values"),

@@ -1,18 +1,18 @@
 //! The names of all metrics, in one place. `docs/metrics.md` prints this list; a test compares the two.
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It is what it is now.
+    /// The current value.
     Gauge,
-    /// The values of many moments.
+    /// A distribution of values.
     Histogram,
 }
 
 impl MetricKind {
-    /// Its name, as Prometheus has it.
+    /// The name of the kind, as in Prometheus.
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -22,19 +22,19 @@ impl MetricKind {
     }
 }
 
-/// How long the value of a metric reaches back.
+/// The period that the value of a metric covers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MetricSpan {
-    /// The whole life of the run: a resumed run goes on where the log ends.
+    /// The whole life of the run: a resumed run continues from the end of the log.
     Run,
-    /// This session: the log does not hold it.
+    /// This session, because the log does not have the value.
     Session,
     /// This moment.
     Now,
 }
 
 impl MetricSpan {
-    /// Its name.
+    /// The name of the period.
     pub fn name(self) -> &'static str {
         match self {
             Self::Run => "run",
@@ -44,20 +44,20 @@ impl MetricSpan {
     }
 }
 
-/// One metric: what it is called and what it says.
+/// The description of one metric.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name at the `metrics` facade.
+    /// The name at the `metrics` facade.
     pub name: &'static str,
-    /// What it is.
+    /// The kind.
     pub kind: MetricKind,
-    /// What it counts or measures.
+    /// The unit.
     pub unit: &'static str,
-    /// Its label beside `run`, if it has one.
+    /// The label besides `run`, if there is one.
     pub label: Option<&'static str>,
-    /// How long its value reaches back.
+    /// The period that the value covers.
     pub span: MetricSpan,
-    /// What it says.
+    /// The meaning.
     pub meaning: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Metric {
     }
 }
 
-/// Declares the metrics and the list of them.
+/// Declares the metrics and their list.
 macro_rules! metrics {
     ($($constant:ident: $kind:ident $span:ident $name:literal $unit:literal $label:expr, $meaning:literal;)*) => {
         $(pub(crate) const $constant: &Metric =

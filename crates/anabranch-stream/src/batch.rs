@@ -1,4 +1,4 @@
-//! Exactly so many groups for a training step: the commit point.
+//! Collects a fixed number of groups for a training step: the commit point.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -28,18 +28,18 @@ pin_project! {
         emit_partial: bool,
         run: Option<Run>,
         held: Vec<Rollout>,
-        // The version that all of `held` was judged against.
+        // The version against which all of `held` was judged.
         judged: Option<Version>,
         // What the run was told last; nothing if a buffer upstream tells it.
         asked: Option<Demand>,
-        // Taken, its record not yet durable.
+        // Taken, but its record is not durable yet.
         taken: Option<(AppendReceipt, Batch)>,
     }
 }
 
 impl<S> Batches<S> {
     pub(crate) fn new(input: S, groups: usize) -> Self {
-        assert!(groups > 0, "batch: must be at least 1 group");
+        assert!(groups > 0, "batch: expected at least 1 group, found 0");
         Self {
             input: Upstream::new(input),
             groups,
@@ -52,14 +52,14 @@ impl<S> Batches<S> {
         }
     }
 
-    /// Emits the last batch even where it has fewer groups. The default leaves them in the log, where the next session
-    /// of the run finds them.
+    /// Emits the last batch even if it has fewer groups. By default its groups stay in the log for the next session of
+    /// the run.
     pub fn emit_partial(self) -> Self {
         Self { emit_partial: true, ..self }
     }
 }
 
-/// Takes a group in: it has passed the entry checks and is in the log from here on, whoever saw to that.
+/// Takes a group in. Afterwards it has passed the entry checks and is in the log, even if no operator did that before.
 fn accept(
     mut group: Rollout,
     groups: usize,
@@ -210,7 +210,7 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Batches<S> {
                     }
                 }
                 Some(Err(error)) => {
-                    // What is held stays in the log.
+                    // The groups held stay in the log.
                     this.held.clear();
                     return Poll::Ready(Some(Err(error)));
                 }
