@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.." || exit 2
 
 # One extended regular expression a line. Each matches only phrases that have no good use here: "where" for a place, or
 # "goes on" before a noun ("goes on the stack"), stays possible.
-phrases='//[/!] Where [a-z`]
+phrases='//[/!] Where (there|nobody|nothing|none|one|it|they|neither)\b
+//[/!] Where [a-z`_]+ (is|are|was|has|panics|cannot|fails)\b
 \bwhere there (is|are|was|were) (no|none|one|nothing|neither)\b
 \bwhere (nobody|nothing|none|neither|no) [a-z]
 \b(came|comes) to (nothing|the same|what)\b
@@ -25,8 +26,11 @@ phrases='//[/!] Where [a-z`]
 
 [ $# -gt 0 ] || set -- .
 # The style page quotes the phrases; the licences are not ours to rewrite.
-found=$(git grep -nIE -f <(printf '%s\n' "$phrases") -- "$@" |
-    grep -E '^[^:]+\.(md|rs|sql|sh|py|toml):' | grep -vE '^(docs/style\.md|scripts/check-prose\.sh):')
+found=$({
+    git grep -nIE -f <(printf '%s\n' "$phrases") -- "$@"
+    # A section of rustdoc that begins with "Where" means "if".
+    git grep -nIE -A1 '//[/!] # (Panics|Errors)$' -- "$@" | sed -nE 's/^([^:]+\.rs)-([0-9]+)-( *\/\/[/!] Where )/\1:\2:\3/p'
+} | grep -E '^[^:]+\.(md|rs|sql|sh|py|toml):' | grep -vE '^(docs/style\.md|scripts/check-prose\.sh):' | sort -u)
 if [ -n "$found" ]; then
     echo "$found"
     echo "$(printf '%s\n' "$found" | wc -l) phrases that docs/style.md rules out; the page shows what to write instead" >&2

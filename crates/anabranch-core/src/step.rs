@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{Batch, Digest, TrainingStep, Version};
 
-/// A completed training step: the item of `.train`. Prints as one line.
+/// A completed training step: the item of `.train`. It displays as one line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The number of the step, from 1.
@@ -50,7 +50,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step on `batch`, with what the batch tells. Whoever trains fills in the rest.
+    /// Creates a step on `batch`, with the facts about the batch. The trainer fills in the rest.
     pub fn on(batch: &Batch) -> Self {
         let rewards = || batch.groups.iter().flat_map(|group| &group.samples).filter_map(|sample| sample.reward);
         let rewarded = rewards().count();

@@ -30,7 +30,7 @@ pin_project! {
         held: Vec<Rollout>,
         // The version against which all of `held` was judged.
         judged: Option<Version>,
-        // What the run was told last; nothing if a buffer upstream tells it.
+        // The last demand told to the run; `None` if a buffer upstream tells it.
         asked: Option<Demand>,
         // Taken, but its record is not durable yet.
         taken: Option<(AppendReceipt, Batch)>,
@@ -83,7 +83,7 @@ fn accept(
     Ok(())
 }
 
-/// Tells the run what is asked for, if that has changed.
+/// Tells the run the demand, if it has changed.
 fn ask(run: Option<&Run>, asked: &mut Option<Demand>, demand: Demand) {
     if let (Some(run), Some(before)) = (run, asked)
         && *before != demand
@@ -93,7 +93,7 @@ fn ask(run: Option<&Run>, asked: &mut Option<Demand>, demand: Demand) {
     }
 }
 
-/// Takes what is over the limit now out of `held`.
+/// Removes the groups from `held` that are now over the limit.
 fn judge(clock: &VersionClock, held: &mut Vec<Rollout>) -> Vec<Exclusion> {
     let mut excluded = Vec::new();
     for group in std::mem::take(held) {
@@ -108,8 +108,8 @@ fn judge(clock: &VersionClock, held: &mut Vec<Rollout>) -> Vec<Exclusion> {
     excluded
 }
 
-/// Takes `held` for training if at least `least` of it may be: judged and given its place in the log in one critical section
-/// against publications.
+/// Takes `held` for training if at least `least` of its groups pass. They are judged, and get their place in the log,
+/// in one critical section against publications.
 fn take(run: &Run, held: &mut Vec<Rollout>, least: usize) -> Option<(AppendReceipt, Batch)> {
     let clock = run.clock();
     let excluded = judge(&clock, held);
@@ -176,7 +176,7 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Batches<S> {
                 if this.held.len() >= least {
                     *this.taken = take(run, this.held, least);
                     if this.taken.is_some() {
-                        // Nothing more is asked for until the next batch is.
+                        // No more groups are needed until the next batch is pulled.
                         ask(Some(run), this.asked, Demand { groups: Some(0), since: None });
                         continue;
                     }

@@ -208,7 +208,8 @@ fn conserved(metrics: &Metrics) {
     );
 }
 
-/// Time in which the buffer was empty, full, and kept a group waiting: from the log alone, where nothing is left in it.
+/// The time in which the buffer was empty, was full, and made a group wait, computed from a log that leaves no group in
+/// the buffer.
 fn queue_times(events: &[Event], capacity: usize) -> [Duration; 3] {
     let mut completed: BTreeMap<&GroupId, u64> = BTreeMap::new();
     // (time, groups in the buffer, groups at its door)
@@ -279,7 +280,7 @@ proptest! {
         }));
     }
 
-    /// A session ends anywhere, and the next one goes on: all that the log holds is counted over both.
+    /// A session ends at any point and the next one continues: metrics from the log count over both.
     #[test]
     fn a_resumed_run_goes_on_counting(setting in settings(), steps in 0..5_usize) {
         virtually(async {
@@ -315,7 +316,7 @@ async fn the_places_of_groups_between_two_operators() {
         group
     });
     let mut groups = std::pin::pin!(groups);
-    assert_eq!(run.metrics().gauges.queue, None, "nobody knows of a buffer yet");
+    assert_eq!(run.metrics().gauges.queue, None, "the buffer is not known yet");
     let places = || {
         let Gauges { in_flight, waiting, queue, taken, .. } = run.metrics().gauges;
         (in_flight, waiting, queue, taken)

@@ -51,7 +51,7 @@ fn rows() -> Vec<u32> {
     (0..BATCH as u32 * STEPS).collect()
 }
 
-/// Slot time over slots: what generation takes where no slot is ever idle.
+/// Slot time divided by the slots: the time of generation if no slot is ever idle.
 fn generation(granularity: Granularity) -> Duration {
     let slots = match granularity {
         Granularity::Sample => BATCH as u32 * SAMPLES,

@@ -1,4 +1,4 @@
-//! Where the groups of a run are.
+//! Counts where the groups of a run are.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
