@@ -254,8 +254,8 @@ pub trait RolloutExt: Stream {
     /// samples and groups run at once ([`concurrency`](ScoreAsync::concurrency)). Groups come out in the order in which
     /// their last rewards arrive.
     ///
-    /// A call that fails or times out is made again ([`retries`](ScoreAsync::retries)). If the retries run out, the
-    /// sample is aborted with cause `reward`, and the next check excludes the group.
+    /// A call that fails or times out is retried ([`retries`](ScoreAsync::retries)). If the retries run out, the sample
+    /// is aborted with cause `reward`, and the next check excludes the group.
     ///
     /// # Back-pressure
     /// Groups being scored count as in flight: [`generate`](Self::generate) keeps their number within its bound.

@@ -1,4 +1,4 @@
-//! Engines that cannot tell their versions, or tell wrong ones; and groups whose parts disagree.
+//! Engines that do not know their versions or report wrong ones, and groups whose parts contradict each other.
 
 use anabranch_core::{Digest, Error, EventKind, Group, Reason, SpanVersion, TakenGroup, Then, Version, WeightSync};
 use anabranch_sim::{Reply, Sim};

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 /// The reaction to a transient fault.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Retries {
-    /// How often a request is made again.
+    /// How often a request is retried.
     pub(super) limit: u32,
     /// The wait before the first retry; it doubles with each retry.
     pub(super) backoff: Duration,
