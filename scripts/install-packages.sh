@@ -36,8 +36,8 @@ if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null && as_root=(sudo)
 fi
 if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && [ ${#as_root[@]} -eq 0 ]; }; then
-    echo "error: these packages are missing and cannot be installed from here (no apt-get, or neither root nor sudo): ${missing[*]}" >&2
-    echo "       Install them (these are Debian's names: a C++ compiler, libclang, the Vulkan loader and Mesa's Vulkan drivers) and run again." >&2
+    echo "error: these packages are missing, and this script cannot install them (it needs apt-get, and root or sudo): ${missing[*]}" >&2
+    echo "       Install them and run the command again. These are Debian's names for a C++ compiler, libclang, the Vulkan loader and Mesa's Vulkan drivers." >&2
     exit 1
 fi
 echo "installing system packages: ${missing[*]}"

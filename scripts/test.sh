@@ -33,6 +33,7 @@ check() { # NAME COMMAND…
 check fmt cargo fmt --all --check
 check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
 check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+check prose scripts/check-prose.sh
 check test cargo test --locked --workspace --no-fail-fast
 # Under --workspace, so that nothing is built again with other features.
 check strace cargo test --locked --workspace --test log -- --ignored power_loss

@@ -1,9 +1,8 @@
-//! What it costs to read a long run: `audit` and `verify` of the events of 10⁶ groups, from Parquet alone and from the
-//! log; an answer of `what-if` over 10⁶ groups; and the export of groups with their payloads, beside a bare Parquet
-//! writer that is handed the same arrays and has the same settings.
+//! Measures the cost of reading a long run: `audit` and `verify` of the events of 10⁶ groups, from Parquet and from the
+//! log; a `what-if` answer over 10⁶ groups; and the export of groups with their payloads, compared with a bare Parquet
+//! writer that gets the same arrays and settings.
 //!
-//! `ANABRANCH_GROUPS` is how many groups, instead of 10⁶. Peak memory is measured by the ignored test `speed` of
-//! `anabranch-cli`.
+//! `ANABRANCH_GROUPS` sets the number of groups. The ignored test `speed` of `anabranch-cli` measures peak memory.
 
 #[allow(unreachable_pub, clippy::missing_panics_doc)]
 #[path = "../../crates/anabranch-cli/tests/database/mod.rs"]

@@ -1,12 +1,16 @@
-//! What durability costs: appending groups of 8 × 512 tokens to a run's log, beside bare `RocksDB` writes of the same
-//! bytes, one `WriteBatch` a group, with the same sync: from one thread that goes on while acknowledgements are on their way,
-//! as a pipeline does, and from one that waits for each; sixteen producers that wait for their acknowledgements beside one,
-//! with groups of two sizes, beside as many threads of bare synced writes (how much that gains is up to what a sync takes:
-//! `slow-sync.sh` makes it longer); opening a log of 10⁶ events; and reading a log with its payloads beside a bare scan of
-//! the same database. Where it is not said, nothing is sealed into Parquet beside.
+//! Measures the cost of durability:
 //!
-//! Groups are made, and what each side writes lies in memory, before the time begins; what was written is let go of after
-//! it has ended.
+//! - appending groups of 8 × 512 tokens to a run's log, compared with bare `RocksDB` writes of the same bytes (one
+//!   `WriteBatch` per group, with the same sync): from one thread that continues while acknowledgements are pending, as a
+//!   pipeline does, and from one thread that waits for each acknowledgement;
+//! - sixteen producers that wait for their acknowledgements, compared with one producer, for groups of two sizes, and
+//!   with sixteen threads of bare synced writes. The gain depends on the duration of a sync; `slow-sync.sh` makes syncs
+//!   longer;
+//! - opening a log of 10⁶ events;
+//! - reading a log with its payloads, compared with a bare scan of the same database.
+//!
+//! Unless the name of a measurement says so, the log is not sealed into Parquet at the same time. The groups and the
+//! bytes to write are in memory before the measurement begins, and are dropped after it has ended.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
--- Is every lease accounted for? leased = consumed + excluded + not settled, and `missing` must be 0. What is not settled
--- is in flight, in the buffer, or was left when the run ended.
+-- Is every lease accounted for? leased = consumed + excluded + not settled, and `missing` must be 0. A group that is
+-- not settled is in flight, in the buffer, or was left when the run ended.
 WITH leased AS (SELECT DISTINCT group_id FROM events WHERE kind = 'leased'),
      consumed AS (SELECT unnest(groups).group_id AS group_id FROM events WHERE kind = 'batch_taken'),
      excluded AS (SELECT group_id FROM events WHERE kind = 'excluded'),

@@ -1,4 +1,4 @@
--- What became of the groups, and why, over time? One row for each five seconds of a session, disposition and reason.
+-- How were groups settled over time, and why? One row per five seconds of a session, disposition and reason.
 WITH settled AS (
   SELECT session, at_ns, 'consumed' AS disposition, NULL AS reason, NULL AS followup, len(groups) AS settled
   FROM events WHERE kind = 'batch_taken'

@@ -1,4 +1,4 @@
--- Was anything leased, completed, settled, published or trained twice? There must be no row.
+-- Was anything leased, completed, settled, published or trained twice? A sound run gives no rows.
 WITH settled AS (
   SELECT unnest(groups).group_id AS group_id FROM events WHERE kind = 'batch_taken'
   UNION ALL

@@ -1,6 +1,6 @@
 -- Do excluded groups differ from those trained on, in length and in reward? Rows by disposition; the last two columns
 -- compare each with all completed groups: a ratio of lengths, and a difference of rewards. Aborted samples were cut short
--- and have no reward, so that theirs is not known.
+-- and have no reward, so their difference is unknown.
 WITH settled AS (
   SELECT unnest(groups).group_id AS group_id, 'consumed' AS disposition FROM events WHERE kind = 'batch_taken'
   UNION ALL

@@ -1,4 +1,4 @@
--- How long did the learner, once free, wait for the batch of each step? What freed it stands among the batch's enablers.
+-- How long did the idle learner wait for the batch of each step? The batch's enablers name the event that freed it.
 WITH freed AS (
   SELECT seq, session, step, at_ns, unnest(enablers) AS enabler FROM events WHERE kind = 'batch_taken'
 )

@@ -1,5 +1,5 @@
 -- Which share of each step's tokens was written by weights more than k versions older than those installed when its
--- batch was taken? Set k to what you call old.
+-- batch was taken? Set k to the age that you call old.
 SET VARIABLE k = 1;
 WITH taken AS (SELECT step, version, unnest(groups).group_id AS group_id FROM steps),
      spans AS (SELECT group_id, unnest(spans) AS span FROM samples),

@@ -1,5 +1,5 @@
--- How long did groups stay in the buffer, by what became of them? Those that were in it over a restart are left out:
--- times count within a session.
+-- How long did groups stay in the buffer, by disposition? Groups that were in it during a restart are left out, because
+-- times can be compared only within a session.
 WITH gone AS (
   SELECT session, unnest(groups).group_id AS group_id, unnest(groups).dequeued_ns AS dequeued_ns, 'consumed' AS disposition
   FROM events WHERE kind = 'batch_taken'

@@ -1,5 +1,5 @@
--- Which attempts did a prompt have, and what became of each? Asked here of the prompt with the most attempts, the first
--- of them in the log; put `WHERE dataset = … AND epoch = … AND prompt_row = …` into `asked` for another.
+-- Which attempts did a prompt have, and how did each end? The query takes the prompt with the most attempts, the first
+-- one in the log. For another prompt, put `WHERE dataset = … AND epoch = … AND prompt_row = …` into `asked`.
 WITH asked AS (
   SELECT dataset, epoch, prompt_row FROM events WHERE kind = 'leased' ORDER BY attempt DESC, seq LIMIT 1
 ),

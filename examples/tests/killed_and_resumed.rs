@@ -1,5 +1,5 @@
-//! The demo, killed while it trains and started again with the same command, goes on where it was: no group lost, none
-//! trained twice, versions and steps continued, and its log proves it.
+//! The demo is killed while it trains and started again with the same command. It resumes: no group is lost or trained
+//! twice, versions and steps continue, and the log proves it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn a_killed_demo_goes_on_where_it_was() {
     assert_eq!(count(&killed, "run_closed"), 0);
 
     let text = succeeded(&demo(&run_dir, &FLAGS).output().unwrap());
-    assert!(text.contains("going on with the run"), "{text}");
+    assert!(text.contains("resuming the run"), "{text}");
     let last = text.trim_end().lines().last().unwrap();
     let parts: Vec<&str> = last.split(" | ").collect();
     assert!(parts[0].starts_with("accuracy ") && parts[0].contains("% -> "), "{last}");
@@ -42,7 +42,7 @@ fn a_killed_demo_goes_on_where_it_was() {
 
     let all = events(&run_dir);
     assert!(verify(&all).is_clean(), "{}", verify(&all));
-    assert_eq!(all[..killed.len()], killed[..], "what was logged before the kill is there, unchanged");
+    assert_eq!(all[..killed.len()], killed[..], "events logged before the kill are unchanged");
     assert_eq!((count(&all, "run_resumed"), count(&all, "run_closed")), (2, 1));
     let mut consumed = BTreeMap::new();
     let (mut stepped, mut published) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ fn a_killed_demo_goes_on_where_it_was() {
             }
             EventKind::Stepped { step, .. } => stepped.push(step.0),
             EventKind::Published { version, .. } => published.push(version.0),
-            EventKind::Restepped { equal, step, .. } => assert!(equal, "step {step} came out otherwise"),
+            EventKind::Restepped { equal, step, .. } => assert!(equal, "step {step} gave other weights"),
             _ => {}
         }
     }
@@ -68,7 +68,7 @@ fn a_killed_demo_goes_on_where_it_was() {
     assert_eq!(sealed, all, "the Parquet segments hold the whole log, once");
 
     let text = succeeded(&demo(&run_dir, &FLAGS).output().unwrap());
-    assert!(text.contains("has made its 9 steps") && text.contains("--steps"), "{text}");
+    assert!(text.contains("has finished its 9 steps") && text.contains("--steps"), "{text}");
 }
 
 #[test]

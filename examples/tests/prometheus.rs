@@ -1,4 +1,4 @@
-//! What the example prints is what the documentation promises.
+//! The example prints the metrics that the documentation promises.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn a_scrape_has_every_metric_of_the_table() {
             MetricKind::Histogram => format!("{name}_bucket{{run=\"memory\""),
             MetricKind::Counter | MetricKind::Gauge => format!("{name}{{run=\"memory\""),
         };
-        // The scripted learner measures nothing but its loss: what is unknown is absent, not 0.
+        // The scripted learner measures only its loss. Unknown metrics are absent, not 0.
         let known = !["anabranch_effective_sample_size", "anabranch_learner"].contains(&name);
         assert_eq!(scraped.lines().any(|line| line.starts_with(&sample)), known, "{sample}\n{scraped}");
         assert_eq!(scraped.contains(&format!("# TYPE {name} {kind}\n")), known, "{name}");

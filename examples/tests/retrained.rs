@@ -1,5 +1,5 @@
-//! G8 on the policy's own kernels: the demo's log alone trains the same weights, bit for bit, at every step, and an
-//! interrupted run is the uninterrupted one. A record that was changed is named by its step.
+//! Training again on the policy's own kernels: the demo's log alone gives the same weights, bit for bit, at every step, and
+//! an interrupted run gives the same weights as an uninterrupted one. If a record was changed, the error names its step.
 
 #[path = "../src/bin/async_grpo/optimizer.rs"]
 mod optimizer;
@@ -20,7 +20,7 @@ const STEPS: u64 = 7;
 
 type Change = fn(&mut Group);
 
-/// What a run recorded, in memory, where it can be changed.
+/// The records of a run, in memory, so that a test can change them.
 #[derive(Clone)]
 struct Recording {
     events: Vec<Event>,
@@ -39,7 +39,7 @@ impl Recording {
         Self { events, payloads }
     }
 
-    /// Changes the first group of the batch of `step` as if it had been recorded so: the digest of the batch with it.
+    /// Changes the first group of the batch of `step`, and the digest of the batch to match.
     fn change(&mut self, step: u64, change: impl FnOnce(&mut Group)) {
         for event in &mut self.events {
             if let EventKind::BatchTaken { step: taken, groups, digest, .. } = &mut event.kind
@@ -54,7 +54,7 @@ impl Recording {
         panic!("no batch of step {step}");
     }
 
-    /// Trains `learner` again on it, as far as that goes.
+    /// Trains `learner` again on the records until the first error.
     async fn again(&self, learner: PolicyLearner) -> (Vec<Retrained>, Option<String>) {
         let payload = |id: &GroupId| self.payloads.get(id).cloned().ok_or_else(|| BoxError::from("not consumed"));
         let events = self.events.iter().cloned().map(Ok::<_, BoxError>);
@@ -98,7 +98,7 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
         .output()
         .unwrap();
     let text = succeeded(&again);
-    assert!(text.contains("7 steps made again from the log, the weights equal after every one"), "{text}");
+    assert!(text.contains("7 steps trained again from the log; the weights are equal after every step"), "{text}");
 
     let device = Device::open(DeviceChoice::Wgpu).unwrap();
     let recording = Recording::read(&run_dir);
@@ -118,7 +118,7 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
         assert_eq!((differing(&made), error), ((step..=STEPS).collect(), None), "changed at step {step}");
     }
 
-    // Changed without the digest of its batch: refused before a step is made of it.
+    // If the digest of the batch does not match, the batch is refused before a step is trained on it.
     let mut changed = recording.clone();
     let before = changed.events.clone();
     changed.change(3, |group| *group.samples[0].reward.as_mut().unwrap() += 0.25);
@@ -127,7 +127,7 @@ async fn a_log_alone_trains_the_same_weights_and_a_changed_record_is_named() {
     assert_eq!((made.len(), differing(&made)), (2, Vec::new()));
     assert!(error.as_ref().is_some_and(|error| error.contains("training step 3")), "{error:?}");
 
-    // The weights recorded of one step: no other step is blamed.
+    // If the recorded weights of one step are wrong, only that step differs.
     let mut changed = recording;
     for event in &mut changed.events {
         if let EventKind::Stepped { step, weights, .. } = &mut event.kind
@@ -149,8 +149,8 @@ fn weights(run_dir: &Path) -> Vec<(u64, Digest)> {
     events(run_dir).into_iter().filter_map(stepped).collect()
 }
 
-/// Within the scope: one group in flight, so that groups are admitted in the order of submission; no buffer, so that each
-/// publication comes after the same leases, and drained; a checkpoint at each.
+/// A run for which equality is promised: one group in flight, so that groups are admitted in the order of submission; no
+/// buffer, so that each publication comes after the same leases; the drain mode; a checkpoint at each publication.
 #[test]
 fn an_interrupted_demo_trains_the_weights_of_the_uninterrupted_one() {
     let dir = tempfile::tempdir().unwrap();

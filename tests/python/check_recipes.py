@@ -49,7 +49,7 @@ def answer(text):
 
 
 def check_duplicates_are_found(text):
-    """The recipe that must find nothing finds each kind of duplicate where there is one."""
+    """The recipe that must find nothing finds each kind of duplicate if there is one."""
     for table, what in {"groups": "completed", "steps": "trained", "publications": "published", "events": "event"}.items():
         connection = connect()
         connection.execute(f"CREATE TEMP TABLE doubled AS SELECT * FROM {table} UNION ALL (SELECT * FROM {table} LIMIT 1)")

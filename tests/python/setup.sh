@@ -14,7 +14,7 @@ if [ "$(cat "$environment/locked" 2>/dev/null)" != "$locked" ]; then
         exit 1
     fi
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-        echo "error: the locked packages need Python 3.11 or newer, this is $(python3 --version)" >&2
+        echo "error: expected Python 3.11 or newer, which the locked packages need, found $(python3 --version)" >&2
         exit 1
     }
     echo "making the Python environment in $environment" >&2

@@ -1,6 +1,6 @@
-//! A run whose pipeline is torn down again and again goes on each time where its log says, on the scripted engine and a
-//! learner whose weights are the hash chain of what it consumed: equal to the chain over the recorded batches, whatever
-//! was torn down when.
+//! The pipeline of a run is dropped again and again, and each time the run resumes from its log. The engine is
+//! scripted, and the weights of the learner are a hash chain over the groups it trained on. At the end the weights
+//! equal the chain over the recorded batches, whenever the pipeline was dropped.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn dataset() -> Dataset {
     Dataset::new("d", (0..10).map(|row| (vec![row], Fields::new())).collect()).expect("ten rows")
 }
 
-/// One session: steps until `stop` more were seen, then the pipeline is dropped in mid-flight. Gives whether the dataset
+/// Runs one session: after `stop` steps the pipeline is dropped while groups are in flight. Returns whether the dataset
 /// was used up, and the learner's digest after the last step.
 async fn session(dir: &Path, stop: usize) -> Result<(bool, Option<Digest>), BoxError> {
     session_with(dir, stop, RunLog::options()).await
@@ -108,8 +108,8 @@ async fn a_run_torn_down_anywhere_trains_each_group_once() {
     assert_eq!(sealed, log, "the Parquet segments hold the whole log, once");
 }
 
-/// Retention drops what only checkpoint 0 still needs: where the later ones are damaged, training begins there all the
-/// same, on the payloads in the segments.
+/// Retention drops payloads that only checkpoint 0 needs. If the later checkpoints are damaged, training still begins
+/// from checkpoint 0, with the payloads in the segments.
 #[tokio::test(start_paused = true)]
 async fn with_every_later_checkpoint_damaged_it_trains_again_from_the_first_on_sealed_payloads() {
     const STEPS: usize = 10;
@@ -162,7 +162,7 @@ async fn other_settings_are_refused_and_accepted_by_name() {
         let options = RunLog::options().accept_changes(accept);
         let run = RunLog::open_with(&path, Durability::Process, options).expect("the run");
         let engine = Sim::random(SEED, 1..=9, 1..=20);
-        // Where the session before left no completed group, one is generated.
+        // If the previous session left no completed group, this one generates a group.
         publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.expect("weights");
         let first = run
             .prompts(dataset())

@@ -1,5 +1,5 @@
-//! The two schedules of one chain, which differ in `.buffer` alone, compared on a scripted engine in virtual time; and
-//! the two tools that judge a log, verification and audit, on both.
+//! Compares the two schedules of one chain, with and without `.buffer`, on a scripted engine in virtual time, and runs
+//! verification and audit on both logs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const BATCHES: u32 = 8;
 const TRAINING: Duration = Duration::from_millis(600);
 const INSTALLATION: Duration = Duration::from_millis(50);
 
-/// Group `row` takes as long as this.
+/// How long group `row` takes.
 fn generation(row: u32) -> Duration {
     Duration::from_millis(u64::from(200 + 25 * (row * 5 % 13)))
 }
@@ -38,7 +38,7 @@ async fn schedule(buffered: bool) -> (Vec<Event>, Duration) {
     let steps: Vec<Step> = groups
         .fresh(MaxStaleness(8))
         .batch(BATCH)
-        // Scripted training time passes here: paused time stands still while the learner's thread runs.
+        // The scripted training time passes here, because paused time does not advance while the learner's thread runs.
         .then(|batch| async {
             sleep(TRAINING).await;
             batch
@@ -61,7 +61,7 @@ async fn the_buffer_is_the_whole_difference_between_the_schedules() {
     let slowest = |batch: &[u32]| batch.iter().map(|&row| generation(row)).max().unwrap_or_default();
     let generation: Duration = rows.chunks(BATCH).map(slowest).sum();
     assert_eq!(slow, generation + TRAINING * BATCHES + INSTALLATION * (BATCHES + 1), "nothing overlaps");
-    // Generation is hidden behind training but for the first batch; publications stop both.
+    // Except for the first batch, generation happens during training. Publications stop both.
     let least = slowest(&rows[..BATCH]) + TRAINING * BATCHES + INSTALLATION * (BATCHES + 1);
     assert!(fast >= least && fast < slow, "{least:?} <= {fast:?} < {slow:?}");
 

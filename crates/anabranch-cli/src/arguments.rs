@@ -9,16 +9,16 @@ use clap_complete::Shell;
 use crate::source::Source;
 use crate::what_if::WhatIfArguments;
 
-/// Examples at the end of a command's help, one a line.
+/// The examples at the end of a command's help, one per line.
 macro_rules! examples {
     ($($example:literal),+ $(,)?) => { concat!("Examples:", $("\n  ", $example),+) };
 }
 
 /// Audit, explain, verify and export recorded runs.
 ///
-/// RUN is the directory of a run, finished or killed, or its Parquet folder alone. Beside a live writer the sealed Parquet
-/// segments are read, and the answer says up to which event. Only `export` and `salvage` write: into the Parquet folder,
-/// and into a new run.
+/// RUN is the directory of a run, finished or killed, or only its Parquet folder. If a process is still writing the run,
+/// commands read the sealed Parquet segments and say which event is the last one they read. No command changes a log:
+/// `export` writes to the Parquet folder, `salvage` writes a new run.
 #[derive(Debug, Parser)]
 #[command(
     name = "anabranch",
@@ -32,35 +32,36 @@ macro_rules! examples {
     )
 )]
 pub(crate) struct Arguments {
-    /// Answer in JSON.
+    /// Print the answer as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// Which run.
+/// The run to read.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The directory of a run, or its Parquet folder.
+    /// Directory of a run, or its Parquet folder.
     #[arg(value_name = "RUN")]
     pub(crate) path: PathBuf,
-    /// Take the log as it is where RUN/HEAD, which says how far it must reach, is missing or damaged.
+    /// Read the log even if RUN/HEAD is missing or damaged. HEAD records how far the log must reach; without it, a log
+    /// that lost its end looks complete.
     #[arg(long)]
     pub(crate) accept_missing_head: bool,
 }
 
 impl RunArguments {
-    /// Opens it.
+    /// Opens the run.
     pub(crate) fn open(&self) -> anyhow::Result<Source> {
         Source::open(&self.path, self.accept_missing_head)
     }
 }
 
-/// When to colour.
+/// When to use colours.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal, unless NO_COLOR is set.
+    /// If the output is a terminal and NO_COLOR is not set.
     Auto,
     /// Always.
     Always,
@@ -70,23 +71,24 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// What a run came to: groups by what became of them, version gaps, learner wait, generation pauses.
+    /// Summarize a run: outcomes of groups, version gaps, learner wait, generation pauses.
     #[command(after_help = examples!(
         "anabranch audit runs/demo",
         "anabranch audit runs/demo/parquet --json | jq .audit.groups",
     ))]
     Audit(RunArguments),
-    /// One row a training step: what it was trained on, how old that was, and what it cost.
+    /// List the training steps: one row per step, with its batch, how stale the batch was, and the times.
     ///
-    /// Of a step, `version` is the one its batch was judged against, `waited` how long the learner was free before the
-    /// batch came, and `publ.` the version that its weights were published as; `paused` is how long generation stood
-    /// still for that. A step that was never made has no loss.
+    /// `version` is the published version against which the staleness of the batch was judged. `waited` is how long the
+    /// learner was idle before the batch was ready. `publ.` is the version under which the weights of the step were
+    /// published, and `paused` is how long generation paused for that publication. A step that was never trained has no
+    /// loss.
     #[command(after_help = examples!(
         "anabranch steps runs/demo",
         "anabranch steps runs/demo --json | jq '.steps[] | [.step, .gap_max]'",
     ))]
     Steps(RunArguments),
-    /// One group: spans of every sample, times, versions published meanwhile, gaps, what became of it.
+    /// Explain one group: version spans of each sample, times, publications in between, gaps and outcome.
     #[command(after_help = examples!(
         "anabranch history runs/demo sort4/0/17#0",
         "anabranch history runs/demo sort4/0/17#1 --tokens",
@@ -95,16 +97,16 @@ pub(crate) enum Command {
     History {
         #[command(flatten)]
         run: RunArguments,
-        /// The group: dataset/epoch/row#attempt, without `#attempt` the first.
+        /// The group: dataset/epoch/row#attempt. Without `#attempt`, the first attempt.
         group: GroupId,
-        /// Every token with its version, its age in versions and its log-prob.
+        /// Show each token with its version, its age in versions and its log-prob.
         #[arg(long)]
         tokens: bool,
-        /// When to colour tokens by age.
+        /// Whether to colour tokens by their age.
         #[arg(long, value_name = "WHEN", default_value = "auto")]
         color: Color,
     },
-    /// All attempts at a prompt: leases, re-issues, outcomes and what followed, and how the chain ended.
+    /// List all attempts at a prompt: leases, re-issues, outcomes, retries, and the final result.
     #[command(after_help = examples!(
         "anabranch lineage runs/demo --prompt sort4/0/17",
         "anabranch lineage runs/demo --prompt sort4/0/17 --json | jq .outcome",
@@ -116,11 +118,12 @@ pub(crate) enum Command {
         #[arg(long, value_parser = prompt)]
         prompt: PromptId,
     },
-    /// The run as a trace for ui.perfetto.dev or chrome://tracing.
+    /// Write the run as a trace for ui.perfetto.dev or chrome://tracing.
     ///
-    /// Lanes: generation slots (one bar a sample, below it one a version), the fill of the buffer, the learner (wait and
-    /// training), publications (pause and installation). What was under way when a session ended, ends with its last
-    /// event and is marked `open`. Sessions follow each other without the time between them.
+    /// The lanes are: generation slots (one bar per sample, with one bar per version below it), groups in the buffer, the
+    /// learner (waiting and training), and publications (pause and installation). A bar that was still running when its
+    /// session ended stops at the session's last event and is marked `open`. The trace leaves out the time between
+    /// sessions.
     #[command(after_help = examples!(
         "anabranch timeline runs/demo -o trace.json",
         "anabranch timeline runs/demo -o - | gzip > trace.json.gz",
@@ -128,27 +131,28 @@ pub(crate) enum Command {
     Timeline {
         #[command(flatten)]
         run: RunArguments,
-        /// The file to write, outside the run; `-` for standard output.
+        /// File to write, outside the run; `-` for standard output.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Two runs side by side: the settings that differ, then what each came to.
+    /// Compare two runs: the settings that differ, then the results side by side.
     #[command(after_help = examples!(
         "anabranch diff runs/limit-1 runs/limit-4",
         "anabranch diff runs/limit-1 runs/limit-4 --json | jq .settings",
     ))]
     Diff {
-        /// A run.
+        /// One run.
         #[arg(value_name = "RUN")]
         one: PathBuf,
-        /// Another.
+        /// The other run.
         #[arg(value_name = "OTHER")]
         other: PathBuf,
-        /// Take the logs as they are where HEAD, which says how far they must reach, is missing or damaged.
+        /// Read a log even if its HEAD is missing or damaged. HEAD records how far the log must reach; without it, a log
+        /// that lost its end looks complete.
         #[arg(long)]
         accept_missing_head: bool,
     },
-    /// Follow a live run by its sealed segments: one line a training step; ends when the run does.
+    /// Follow a live run through its sealed segments: one line per training step, until the run ends.
     #[command(after_help = examples!(
         "anabranch tail runs/demo",
         "anabranch tail runs/demo --once --last 5",
@@ -157,25 +161,26 @@ pub(crate) enum Command {
     Tail {
         #[command(flatten)]
         run: RunArguments,
-        /// Show the present state and end.
+        /// Show the current state and exit.
         #[arg(long)]
         once: bool,
-        /// Steps to show of those already begun.
+        /// How many of the latest steps to show first.
         #[arg(long, value_name = "STEPS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
         last: u64,
-        /// Seconds between looks at the run.
+        /// Seconds between two reads of the run.
         #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
         every: u64,
     },
-    /// What the run would have come to under other settings.
+    /// Predict the run under other settings.
     ///
-    /// The schedule of the log is replayed in virtual time under every combination of the settings given; those not given
-    /// stay as recorded. First the log's own schedule is checked, and where it does not add up that is said and nothing
-    /// answered. Lists read `16,32,64`, ranges `0..4` (0 to 4, both included). A run whose settings changed between its
-    /// sessions has none that stay as recorded: ask about its first session. The in-flight mode may change.
+    /// The command replays the schedule of the log in virtual time under every combination of the settings you give. All
+    /// other settings keep their recorded values. The command first checks that the log's own schedule is consistent; if
+    /// it is not, the command says so and predicts nothing. Give several values as a list (`16,32,64`) or as a range
+    /// (`0..4` means 0 to 4, both included). If the settings changed between sessions, use --first-session to ask about
+    /// the first session only; only the weight-sync mode may differ between sessions.
     ///
-    /// It cannot know that other weights would have written other text, nor that an engine whose speed depends on its
-    /// load would have run at another speed.
+    /// The prediction keeps the recorded lengths and rewards: it cannot know what other weights would have written, or
+    /// how the speed of an engine depends on its load.
     #[command(after_help = examples!(
         "anabranch what-if runs/demo --max-staleness 0..4",
         "anabranch what-if runs/demo --capacity 16,32,64 --order fifo,freshest --unused drop,retry:3",
@@ -183,7 +188,7 @@ pub(crate) enum Command {
         "anabranch what-if runs/demo --max-staleness none,0..4 --update-interval 1..4 --svg gap.svg --measure gap",
     ))]
     WhatIf(WhatIfArguments),
-    /// Check a log against its contract: each violation is named, and the exit status is 1 where there is one.
+    /// Check that a log is sound: print each violation of its contract, and exit with status 1 if there is one.
     #[command(after_help = examples!(
         "anabranch verify runs/demo && echo sound",
         "anabranch verify runs/demo --events-only",
@@ -192,30 +197,31 @@ pub(crate) enum Command {
     Verify {
         #[command(flatten)]
         run: RunArguments,
-        /// Leave payloads and sealed files unread: events are checked alone, which is much faster.
+        /// Check only the events, not payloads and sealed files. This is much faster.
         #[arg(long)]
         events_only: bool,
     },
-    /// Draw a run as one HTML file that needs no network: timeline, version gaps, buffer, dispositions, reward and loss.
+    /// Draw a run as one HTML file that needs no network: timeline, version gaps, buffer, outcomes, reward and loss.
     #[command(after_help = examples!("anabranch report runs/demo -o report.html"))]
     Report {
         #[command(flatten)]
         run: RunArguments,
-        /// The file to write, outside the run.
+        /// File to write, outside the run.
         #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "report.html")]
         to: PathBuf,
     },
-    /// Copy all provably good records of a damaged run into a new one, and say what is missing: exit status 1 where
-    /// something is. Nothing is written to RUN.
+    /// Copy all provably good records of a damaged run into a new run.
+    ///
+    /// The command lists the records that are missing, and exits with status 1 if there are any. It does not change RUN.
     #[command(after_help = examples!("anabranch salvage runs/damaged --to runs/rescued"))]
     Salvage {
-        /// The directory of the damaged run.
+        /// Directory of the damaged run.
         run: PathBuf,
-        /// The directory of the new run, which must not exist.
+        /// Directory of the new run; it must not exist yet.
         #[arg(long, value_name = "NEW")]
         to: PathBuf,
     },
-    /// Seal what is not yet sealed into Parquet.
+    /// Write the part of the log that is not in Parquet yet to Parquet.
     #[command(after_help = examples!(
         "anabranch export runs/demo",
         "anabranch export runs/demo --to demo-parquet",
@@ -223,11 +229,11 @@ pub(crate) enum Command {
     Export {
         #[command(flatten)]
         run: RunArguments,
-        /// Another Parquet folder than RUN/parquet.
+        /// Parquet folder to write to, instead of RUN/parquet.
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
-    /// Write the completions of a shell to standard output.
+    /// Print a completion script for a shell.
     #[command(after_help = examples!(
         "anabranch completions bash > ~/.local/share/bash-completion/completions/anabranch",
         "anabranch completions zsh > ~/.zfunc/_anabranch",
@@ -241,7 +247,7 @@ pub(crate) enum Command {
 
 fn prompt(text: &str) -> Result<PromptId, String> {
     let id = text.parse::<GroupId>().map(|id| id.prompt);
-    id.map_err(|_| format!("`{text}` is no prompt; one reads dataset/epoch/row, such as sort4/0/17"))
+    id.map_err(|_| format!("expected a prompt such as sort4/0/17 (dataset/epoch/row), found `{text}`"))
 }
 
 #[cfg(test)]

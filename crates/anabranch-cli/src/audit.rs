@@ -1,4 +1,4 @@
-//! `anabranch audit`: what a run came to.
+//! `anabranch audit`: a summary of a run.
 
 use std::process::ExitCode;
 

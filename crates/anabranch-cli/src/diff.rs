@@ -1,4 +1,4 @@
-//! `anabranch diff`: two runs side by side.
+//! `anabranch diff`: the settings and the results of two runs side by side.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -14,17 +14,17 @@ use crate::source::{Origin, Source};
 use crate::table::{Flush, Table};
 use crate::units::{count, number, or_dash, percent, seconds};
 
-/// Widest value of a setting in the table.
+/// Longest value of a setting that the table shows, in characters.
 const WIDEST: usize = 36;
-/// Steps over which a learner's metric is averaged at the end.
+/// Number of last steps over which a learner's metric is averaged.
 const LAST_STEPS: usize = 10;
 
-/// What is compared of a run.
+/// The facts about a run that are compared.
 struct Side {
     origin: Origin,
     settings: BTreeMap<String, Value>,
     audit: Audit,
-    /// The last values of what the learner measured.
+    /// The last values of the learner's metrics.
     metrics: BTreeMap<String, VecDeque<f64>>,
 }
 
@@ -41,7 +41,7 @@ impl Side {
     }
 }
 
-/// Takes over the settings that an event tells; those of an operator replace its earlier ones.
+/// Adds the settings that an event records. The settings of an operator replace its earlier settings.
 fn configure(settings: &mut BTreeMap<String, Value>, event: &Event) {
     let (of, fields): (&str, &Fields) = match &event.kind {
         EventKind::RunOpened { library, settings: fields, .. } => {
@@ -81,7 +81,7 @@ struct Setting {
 #[derive(Serialize)]
 struct Outcome {
     name: String,
-    /// The numbers as they are; times in nanoseconds.
+    /// The numbers without rounding; times in nanoseconds.
     one: Option<f64>,
     other: Option<f64>,
     #[serde(skip)]
@@ -92,9 +92,9 @@ struct Outcome {
 struct Answer {
     one: Origin,
     other: Origin,
-    /// The settings that differ; absent where a run does not have them.
+    /// The settings that differ. A run that does not have the setting has no value.
     settings: Vec<Setting>,
-    /// How many are the same.
+    /// How many settings are the same.
     same_settings: usize,
     outcomes: Vec<Outcome>,
 }
@@ -168,7 +168,7 @@ fn outcomes(sides: [&Side; 2]) -> Vec<Outcome> {
         outcome(sides, "learner trained, mean", |a| time(a.learner.training.mean_ns()), duration),
         outcome(sides, "generation paused, mean", |a| time(a.publications.pause.mean_ns()), duration),
     ]);
-    // What neither run has says nothing.
+    // A row that neither run has a value for tells the reader nothing.
     outcomes.retain(|outcome| outcome.one.is_some() || outcome.other.is_some());
     outcomes
 }

@@ -1,4 +1,4 @@
-//! `anabranch export`: seals what is not yet sealed.
+//! `anabranch export`: writes the part of a log that is not in Parquet yet to Parquet.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ use crate::source::{Source, segments_of};
 struct Answer {
     /// The Parquet folder.
     folder: PathBuf,
-    /// Segments, events and groups sealed by this export.
+    /// How many segments, events and groups this export sealed.
     segments: u64,
     events: u64,
     groups: u64,
@@ -31,18 +31,18 @@ pub(crate) fn export(run: &RunArguments, to: Option<&Path>, output: Output) -> a
     let log = match run.open()? {
         Source::Log(log) => log,
         Source::Segments { reader, live: true } => bail!(
-            "{} is being written, and seals itself into {}: export it when it has ended",
+            "{} is still being written; its process seals it into {}: export the run after it has ended",
             run.path.display(),
             reader.folder().display()
         ),
         Source::Segments { reader, live: false } => bail!(
-            "{} has no log to export, only the segments in {}: copy those",
+            "{} has no log to export, only the segments in {}: copy the segments instead",
             run.path.display(),
             reader.folder().display()
         ),
     };
     let folder = to.map_or_else(|| segments_of(&run.path), Path::to_owned);
-    sync_files(&run.path.join("log")).context("syncing the log before it is sealed")?;
+    sync_files(&run.path.join("log")).context("cannot sync the log before sealing it")?;
     let mut segments = Segments::open(&folder)?;
     check_same_run(&log, &segments)?;
     let mut answer = Answer { folder, segments: 0, events: 0, groups: 0, sealed_through: None };
@@ -58,7 +58,7 @@ pub(crate) fn export(run: &RunArguments, to: Option<&Path>, output: Output) -> a
     let through = answer.sealed_through.map_or_else(|| "nothing".to_owned(), |seq| seq.to_string());
     let Answer { folder, segments, events, groups, .. } = &answer;
     let text = if *segments == 0 {
-        format!("{}: everything through {through} was sealed already", folder.display())
+        format!("{}: every event through {through} was sealed already", folder.display())
     } else {
         format!(
             "{}: sealed {events} events and {groups} groups in {segments} segments, through {through}",
@@ -69,7 +69,7 @@ pub(crate) fn export(run: &RunArguments, to: Option<&Path>, output: Output) -> a
     Ok(ExitCode::SUCCESS)
 }
 
-/// Segments must never be ahead of their log, so the log goes to the disk first.
+/// Syncs the log to the disk. Segments must never be ahead of their log, so this happens before they are written.
 fn sync_files(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -80,7 +80,7 @@ fn sync_files(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Refuses a folder that holds segments of another run.
+/// Returns an error if the folder holds segments of another run.
 fn check_same_run(log: &ReadLog, segments: &Segments) -> anyhow::Result<()> {
     let Some(last) = segments.sealed_through() else { return Ok(()) };
     let reader: SegmentReader = segments.reader();
@@ -88,7 +88,7 @@ fn check_same_run(log: &ReadLog, segments: &Segments) -> anyhow::Result<()> {
     let (sealed, logged) = (sealed?, logged?);
     if format!("{sealed:?}") != format!("{logged:?}") || log.events_from(last).next().transpose()?.is_none() {
         bail!(
-            "{} holds segments of another run than {}: give --to another folder",
+            "{} holds segments of a run other than {}: give --to another folder",
             segments.folder().display(),
             log.path().display()
         );

@@ -1,15 +1,15 @@
-//! A heat map as SVG, readable on light and dark pages.
+//! A heat map as SVG that is readable on light and on dark pages.
 
 use std::fmt;
 
-/// Values over two settings.
+/// A value for each combination of two settings.
 pub(crate) struct HeatMap {
     pub(crate) title: String,
     /// The name and the values of the setting down the side.
     pub(crate) rows: (String, Vec<String>),
     /// The name and the values of the setting along the top.
     pub(crate) columns: (String, Vec<String>),
-    /// Row by row: the value, and how it reads.
+    /// Row by row: the value, and the text that shows it.
     pub(crate) cells: Vec<(Option<f64>, String)>,
 }
 
@@ -18,11 +18,11 @@ const LEFT: usize = 150;
 const TOP: usize = 84;
 const MARGIN: usize = 16;
 
-/// From low to high: anchors of the viridis map, which reads the same to all eyes and in grey.
+/// Anchors of the viridis colour map, from low to high. Colour-blind readers and grey printers can read viridis.
 const RAMP: [(f64, f64, f64); 5] =
     [(68.0, 1.0, 84.0), (59.0, 82.0, 139.0), (33.0, 145.0, 140.0), (94.0, 201.0, 98.0), (253.0, 231.0, 37.0)];
 
-/// The colour of a value between 0 and 1, and whether text on it is to be dark.
+/// The colour of a value between 0 and 1, and whether text on that colour should be dark.
 fn color(value: f64) -> (String, bool) {
     let place = value.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
     let below = (place as usize).min(RAMP.len() - 2);
@@ -42,7 +42,7 @@ impl fmt::Display for HeatMap {
         let Self { title, rows: (row_name, rows), columns: (column_name, columns), cells } = self;
         let title = escaped(title);
         let grid = (LEFT + CELL.0 * columns.len(), TOP + CELL.1 * rows.len());
-        // The title is drawn about nine pixels a character.
+        // A character of the title is about nine pixels wide.
         let (width, height) = ((grid.0 + MARGIN).max(2 * MARGIN + 9 * title.len()), grid.1 + MARGIN);
         writeln!(
             f,

@@ -1,4 +1,4 @@
-//! `anabranch history`: the life of one group.
+//! `anabranch history`: the history of one group.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -18,9 +18,9 @@ use crate::tokens::{Age, SampleTokens};
 struct Answer {
     source: Origin,
     history: History,
-    /// The spans of each sample, where the group was completed.
+    /// The version spans of each sample; absent if the group was not completed.
     spans: Option<Vec<Vec<VersionSpan>>>,
-    /// The tokens of each sample, where they were asked for and the group was completed.
+    /// The tokens of each sample; absent without `--tokens`, or if the group was not completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<Vec<SampleTokens>>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn history(
     let history = historian.finish().with_context(|| near.advice(&format!("group {group}"), run, &origin))?;
     let payload = history.completed.map(|_| source.payload(group)).transpose()?;
     let spans = |group: &Group| group.samples.iter().map(|sample| sample.spans.clone()).collect();
-    // Ages are those at the settlement, or at the log's end: what the exit check judged by.
+    // Ages count from the moment when the exit check judged the group, or from the end of the log.
     let now = history.settled.map_or(installed, |settled| settled.installed);
     let told = payload.as_ref().filter(|_| tokens).map(|group| SampleTokens::of_group(group, now));
     let answer = Answer { source: origin, history, spans: payload.as_ref().map(spans), tokens: told };
@@ -57,7 +57,7 @@ pub(crate) fn history(
         writeln!(text, "spans {index:>4}  {spans}")?;
     }
     if tokens && answer.tokens.is_none() {
-        writeln!(text, "tokens      none yet: the group is not completed")?;
+        writeln!(text, "tokens      none yet: the group is not complete")?;
     }
     if let Some(samples) = &answer.tokens {
         let paint = Age::painter(color);

@@ -1,6 +1,6 @@
 //! `anabranch`: audit, explain, verify and export recorded runs.
 //!
-//! The command is all of it; what it reads runs with is here for the benches, which measure the same code.
+//! The crate is the command. It exports [`Source`], which reads runs, only so that the benches measure the same code.
 
 mod arguments;
 mod audit;
@@ -35,8 +35,8 @@ use arguments::{Arguments, Command};
 use output::Output;
 pub use source::{Origin, Source};
 
-/// The command, its arguments those of the process. Exit status: 0 where all is well, 1 where `verify` found something
-/// wrong or `salvage` something missing, 2 where the question could not be answered.
+/// Runs the command with the arguments of the process. Exit status: 0 for success, 1 if `verify` found a violation or
+/// `salvage` found something missing, 2 if the command could not answer.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let output = Output { json: arguments.json };

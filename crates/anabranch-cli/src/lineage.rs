@@ -19,21 +19,21 @@ use crate::units::{count, number, or_dash, seconds};
 #[derive(Clone, Debug, Serialize)]
 struct Attempt {
     group: GroupId,
-    /// For fresh prompts: the position in the dataset's order over all epochs.
+    /// For fresh prompts, the position in the dataset's order over all epochs.
     position: Option<u64>,
     leased: When,
     reissued: Vec<When>,
     completed: Option<When>,
     admitted: Option<When>,
-    /// When it left the buffer: nanoseconds since the start of the session that settled it.
+    /// When the group left the buffer, in nanoseconds since the start of the session that settled it.
     dequeued_ns: Option<u64>,
     settled: Option<When>,
     #[serde(flatten)]
     disposition: Disposition,
-    /// Generated tokens, and the mean of the rewards.
+    /// The number of generated tokens, then the mean reward.
     tokens: Option<u64>,
     reward_mean: Option<f64>,
-    /// Version gap when it was settled.
+    /// The version gap when the group was settled.
     gap: Option<u64>,
     #[serde(skip)]
     oldest: Option<OldestVersion>,
@@ -123,19 +123,19 @@ impl Lineage<'_> {
 struct Answer {
     source: Origin,
     prompt: PromptId,
-    /// How the chain of attempts ended, or where it stands.
+    /// The result of the last attempt, or where the attempt is now.
     outcome: String,
     attempts: Vec<Attempt>,
 }
 
-/// How the chain ended, by its last attempt.
+/// Describes the result of the last attempt.
 fn outcome(last: &Attempt) -> String {
     match &last.disposition {
         Disposition::Excluded { then: Then::Retry(next), .. } => {
-            format!("queued to be leased as {next}, which this log does not show")
+            format!("queued for a retry as {next}; the log ends before that lease")
         }
         Disposition::Excluded { reason, then: Then::Exhausted } => {
-            format!("attempts exhausted: the last was {}", reason.name().replace('_', " "))
+            format!("attempts exhausted; the last one was excluded: {}", reason.name().replace('_', " "))
         }
         Disposition::Excluded { reason, then: Then::Drop } => format!("dropped: {}", reason.name().replace('_', " ")),
         other => other.to_string(),
@@ -145,7 +145,7 @@ fn outcome(last: &Attempt) -> String {
 fn rows(table: &mut Table, attempt: &Attempt) {
     let mut first = true;
     let mut row = |what: &str, when: &When, detail: String| {
-        // Times of different sessions do not compare.
+        // Times of different sessions cannot be compared.
         let after = (when.session == attempt.leased.session && when.seq != attempt.leased.seq)
             .then(|| format!("+{}", seconds(when.at_ns.saturating_sub(attempt.leased.at_ns))));
         table.push(vec![
@@ -160,9 +160,9 @@ fn rows(table: &mut Table, attempt: &Attempt) {
         ]);
     };
     let position = attempt.position.map(|position| format!("position {}", count(position)));
-    row("leased", &attempt.leased, position.unwrap_or_else(|| "a retry, or adopted".to_owned()));
+    row("leased", &attempt.leased, position.unwrap_or_else(|| "a retry, or an adopted group".to_owned()));
     for (when, number) in attempt.reissued.iter().zip(1..) {
-        row("re-issued", when, format!("for the {number}. time"));
+        row("re-issued", when, format!("re-issue {number}"));
     }
     if let Some(when) = &attempt.completed {
         let tokens = format!("{} tokens", count(attempt.tokens.unwrap_or_default()));

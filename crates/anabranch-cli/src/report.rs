@@ -1,4 +1,4 @@
-//! `anabranch report`: a run in pictures, as one HTML file that needs nothing else.
+//! `anabranch report`: draws a run as one HTML file that needs no other file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ mod table;
 #[derive(Serialize)]
 struct Answer {
     source: Origin,
-    /// The file written, and its size.
+    /// The file, and its size in bytes.
     file: PathBuf,
     bytes: u64,
     audit: Audit,
@@ -48,13 +48,13 @@ pub(crate) fn report(run: &RunArguments, to: &Path, output: Output) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-/// A reader changes nothing in a run, and what lies in it would be taken for a part of it.
+/// Returns an error if the file is inside the run: reading must not change a run, and the file would look like a part of it.
 fn refuse_inside(run: &Path, to: &Path) -> anyhow::Result<()> {
     let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let (Ok(run), Ok(folder)) = (run.canonicalize(), folder.canonicalize())
         && folder.starts_with(&run)
     {
-        bail!("{} lies inside the run, which reading must not change: give -o another place", to.display());
+        bail!("{} is inside the run, which this command must not change: give -o another path", to.display());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `anabranch salvage`: what is provably good of a damaged run, copied to a new one.
+//! `anabranch salvage`: copies the provably good records of a damaged run into a new run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,16 +11,16 @@ use serde::Serialize;
 use crate::output::Output;
 use crate::source::segments_of;
 
-/// Groups named in the text; JSON names all.
+/// How many groups the text names; JSON names all of them.
 const NAMED: usize = 20;
 
 #[derive(Serialize)]
 struct Answer<'a> {
     run: &'a Path,
     to: &'a Path,
-    /// Whether nothing is missing.
+    /// `true` if nothing is missing.
     whole: bool,
-    /// The Parquet folder that stood in for the log where that was damaged.
+    /// The Parquet folder that supplied records which are damaged in the log.
     segments: Option<PathBuf>,
     #[serde(flatten)]
     salvaged: Salvaged,
@@ -49,16 +49,16 @@ fn text(answer: &Answer<'_>) -> String {
     };
     line(&format!("log         {} events, {} payloads", salvaged.events, salvaged.payloads));
     if let Some(problem) = &salvaged.database {
-        line(&format!("database    a repaired copy was read, since it could not be read as it lies: {problem}"));
+        line(&format!("database    read from a repaired copy, because the original cannot be opened: {problem}"));
     }
     if let Some(folder) = &answer.segments {
-        line(&format!("segments    {} stood in where the log was damaged", folder.display()));
+        line(&format!("segments    {} supplied the records that are damaged in the log", folder.display()));
     }
     for checkpoint in &salvaged.checkpoints {
         line(&format!("checkpoint  {checkpoint} copied"));
     }
     for checkpoint in &salvaged.checkpoints_left {
-        line(&format!("checkpoint  {checkpoint} left: damaged, or relying on events that are missing"));
+        line(&format!("checkpoint  {checkpoint} not copied: it is damaged, or depends on missing events"));
     }
     for (first, last) in &salvaged.missing {
         line(&format!("missing     events {}", range(*first, *last)));
@@ -68,19 +68,19 @@ fn text(answer: &Answer<'_>) -> String {
     }
     let more = salvaged.missing_payloads.len().saturating_sub(NAMED);
     if more > 0 {
-        line(&format!("missing     the payloads of {more} more groups: --json names them"));
+        line(&format!("missing     the payloads of {more} more groups: --json lists them"));
     }
     if salvaged.beyond > 0 {
         line(&format!(
-            "beyond      {} good events behind the first that is missing: {}/beyond",
+            "beyond      {} good events after the first missing event are in {}/beyond",
             salvaged.beyond,
             to.display()
         ));
     }
     match (&salvaged.not_resumable, salvaged.events) {
-        (_, 0) => line("resume      there is no run: its first event is missing"),
-        (Some(problem), _) => line(&format!("resume      it can be read, but not resumed: {problem}")),
-        (None, _) => line("resume      it can be opened, and goes on after its last event"),
+        (_, 0) => line("resume      no: the first event is missing, so the new run is empty"),
+        (Some(problem), _) => line(&format!("resume      no: the new run can be read but not resumed: {problem}")),
+        (None, _) => line("resume      yes: the new run can be opened and continues after its last event"),
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Generation slots of a timeline: which sample ran in which, as far as the log tells when each ran.
+//! The generation slots of a timeline: assigns each sample to a slot, from the times in the log.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
@@ -8,35 +8,35 @@ use serde_json::{Value, json};
 
 use crate::trace::{GENERATION, Lane, Trace};
 
-/// A bar that waits until none that begins earlier can come.
+/// A bar that is held back until no later event can add a bar that begins earlier.
 #[derive(Debug)]
 struct Bar {
     end: u64,
     name: String,
     args: Value,
-    /// Where other versions take over, and which; the first is the one it begins with.
+    /// The versions that wrote the sample, each with the time at which it took over; the first is the initial one.
     versions: Vec<(u64, Version)>,
 }
 
-/// Gives each sample of a session a slot. What waits is bounded by what is generated at once.
+/// Gives each sample of a session a slot. The number of bars held back is bounded by the number of samples in flight.
 ///
 /// Times are in nanoseconds on the axis of the trace.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// Leases in flight, by their record.
+    /// Leases in flight, by the `seq` of their record.
     open: BTreeMap<Seq, (u64, GroupId)>,
     leased: HashMap<GroupId, Seq>,
-    /// By start, record and sample.
+    /// The bars held back, by start, record and sample.
     waiting: BTreeMap<(u64, Seq, u32), Bar>,
-    /// Until when each slot is taken.
+    /// When each slot becomes free.
     until: Vec<u64>,
-    /// Where the last bar written began.
+    /// The beginning of the last bar written.
     reached: u64,
     installed: VecDeque<(u64, Version)>,
 }
 
 impl Slots {
-    /// Takes the next event, at `at`; `offset` is the session's start.
+    /// Takes the next event; `offset` is the start of the session on the axis.
     pub(crate) fn see<W: Write>(&mut self, event: &Event, offset: u64, trace: &mut Trace<W>) -> io::Result<()> {
         let at = offset + event.at;
         match &event.kind {
@@ -49,7 +49,7 @@ impl Slots {
                     return Ok(());
                 };
                 for (sample, index) in summary.samples.iter().zip(0..) {
-                    // A sample that never reached the engine held no slot.
+                    // A sample that never reached the engine used no slot.
                     let Some(submitted) = sample.times.submitted else { continue };
                     let start = (offset + submitted).clamp(leased, at);
                     let end = sample.times.ended.map_or(at, |ended| (offset + ended).clamp(start, at));
@@ -74,7 +74,7 @@ impl Slots {
         Ok(())
     }
 
-    /// The session ended at `end`: what is in flight ends with it.
+    /// Ends the session at `end`, and with it everything in flight.
     pub(crate) fn close<W: Write>(&mut self, end: u64, trace: &mut Trace<W>) -> io::Result<()> {
         self.leased.clear();
         for (seq, (start, id)) in std::mem::take(&mut self.open) {
@@ -87,7 +87,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Which versions wrote a sample, by what was installed while it ran.
+    /// The versions that wrote a sample: those installed while it ran.
     fn versions(&self, sample: &SampleSummary, start: u64, end: u64) -> Vec<(u64, Version)> {
         let (Some(OldestVersion::Known(oldest)), Some(newest)) = (sample.oldest, sample.newest) else {
             return Vec::new();
@@ -97,7 +97,7 @@ impl Slots {
         std::iter::once((start, oldest)).chain(self.installed.iter().filter(within).copied()).collect()
     }
 
-    /// Writes the bars that begin up to `until`: none that comes later begins before.
+    /// Writes the bars that begin at or before `until`; no later bar begins earlier.
     fn write<W: Write>(&mut self, until: u64, trace: &mut Trace<W>) -> io::Result<()> {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= until) {
             let start = first.key().0.max(self.reached);

@@ -1,4 +1,4 @@
-//! Where a run is read from: its log, or its sealed Parquet segments.
+//! Reads a run from its log or from its sealed Parquet segments.
 
 use std::fmt;
 use std::num::NonZero;
@@ -14,19 +14,19 @@ use serde::Serialize;
 
 use crate::utc::utc;
 
-/// Threads that decode, at most.
+/// The largest number of decoder threads.
 const DECODERS: usize = 3;
-/// Events of a log that one of them takes at a time.
+/// How many events of a log a decoder takes at a time.
 const PART: usize = 1 << 13;
-/// Events handed over at a time.
+/// How many events a decoder hands over at a time.
 const BATCH: usize = 1024;
-/// Batches that each decodes ahead.
+/// How many batches each decoder may decode ahead.
 const AHEAD: usize = 4;
 
-/// Some events; nothing at the end of a part.
+/// Some events, or `None` at the end of a part.
 type Decoded = anyhow::Result<Option<Vec<Event>>>;
 
-/// Where a thread that decodes sends events, and gets those back that were read: to let go of them is work too.
+/// The channels of a decoder thread. The thread gets events back after they were read, because dropping them is work too.
 struct Decoder {
     send: SyncSender<Decoded>,
     read: Receiver<Vec<Event>>,
@@ -42,35 +42,35 @@ impl Decoder {
 /// An opened run.
 #[derive(Debug)]
 pub enum Source {
-    /// Its log, which no writer has open.
+    /// The log, which no other process is writing.
     Log(Box<ReadLog>),
-    /// Its sealed segments.
+    /// The sealed segments.
     Segments {
-        /// The reader.
+        /// Reads the segments.
         reader: SegmentReader,
-        /// Whether a writer has the log open.
+        /// Whether a process is writing the log.
         live: bool,
     },
 }
 
-/// What an answer was read from.
+/// The source of an answer.
 #[derive(Debug, Serialize)]
 pub struct Origin {
     /// `log` or `parquet`.
     from: &'static str,
     /// The directory.
     path: PathBuf,
-    /// Whether a writer has the run open, so that the answer stops where it last sealed.
+    /// Whether a process is writing the run. The answer then ends at the last sealed event.
     live: bool,
     /// The last event read.
     through: Option<Seq>,
-    /// Its wall time, milliseconds since the Unix epoch.
+    /// The wall time of that event, in milliseconds since the Unix epoch.
     through_wall_ms: Option<u64>,
-    /// Acknowledged events that a power loss took since the last session.
+    /// How many acknowledged events a power loss took since the last session.
     lost: u64,
 }
 
-/// Where a run's segments lie.
+/// The folder of a run's segments.
 pub(crate) fn segments_of(run: &Path) -> PathBuf {
     run.join("parquet")
 }
@@ -80,11 +80,11 @@ fn has_segments(folder: &Path) -> bool {
 }
 
 impl Source {
-    /// Opens the run at `path`: its log where there is one that nobody writes, else its segments. `accept_missing_head`
-    /// takes the log as it is where HEAD, which says how far it must reach, is missing or damaged.
+    /// Opens the run at `path`: its log if there is one that no process is writing, otherwise its segments. With
+    /// `accept_missing_head` the log is read even if HEAD, which records how far the log must reach, is missing or damaged.
     ///
     /// # Errors
-    /// Where there is neither, or what is there is damaged, by name.
+    /// Returns an error if `path` has neither a log nor segments, or if they are damaged; the error names the damaged file.
     pub fn open(path: &Path, accept_missing_head: bool) -> anyhow::Result<Self> {
         let opened = if accept_missing_head { ReadLog::open_without_head(path) } else { ReadLog::open(path) };
         let (folder, refused, live) = match opened {
@@ -102,12 +102,12 @@ impl Source {
             return Ok(Self::Segments { reader, live });
         }
         if live {
-            return Err(anyhow::Error::new(refused).context("nothing is sealed yet"));
+            return Err(anyhow::Error::new(refused).context("nothing is sealed yet, so there is nothing to read"));
         }
-        let what = if path.exists() { "is neither a run nor a Parquet folder" } else { "does not exist" };
+        let found = if path.exists() { "something else" } else { "nothing: the path does not exist" };
         bail!(
-            "{} {what}: name the directory that the run was opened with (it has HEAD and log/ in it), or a Parquet folder \
-             (it has manifest/ in it)",
+            "{}: expected the directory of a run (with HEAD and log/ in it) or a Parquet folder (with manifest/ in it), \
+             found {found}",
             path.display()
         )
     }
@@ -128,7 +128,7 @@ impl Source {
         }
     }
 
-    /// The payload of a completed group.
+    /// Reads the payload of a completed group.
     pub(crate) fn payload(&self, id: &GroupId) -> anyhow::Result<Group> {
         match self {
             Self::Log(log) => Ok(log.payload(id)?),
@@ -138,7 +138,7 @@ impl Source {
         }
     }
 
-    /// What answers rest on, once the `last` event was read.
+    /// Describes the source of an answer whose `last` event was read.
     pub(crate) fn origin(&self, last: Option<(Seq, u64)>) -> Origin {
         let (from, path, live, lost) = match self {
             Self::Log(log) => ("log", log.path(), false, log.lost()),
@@ -148,18 +148,18 @@ impl Source {
         Origin { from, path: path.to_owned(), live, through, through_wall_ms, lost }
     }
 
-    /// Reads all events into `push`, and says what was read. Other threads decode ahead, which is most of the work: they
-    /// take the parts of the run in turn.
+    /// Passes all events to `push`, in order, and returns the source. Decoding is most of the work: several threads decode
+    /// ahead, each taking parts of the run in turn.
     ///
     /// # Errors
-    /// The first event that is missing or damaged, by name.
+    /// Returns an error that names the first event that is missing or damaged.
     pub fn read(&self, mut push: impl FnMut(&Event)) -> anyhow::Result<Origin> {
         let decoders = thread::available_parallelism().map_or(1, NonZero::get).min(DECODERS);
         let last = thread::scope(|scope| {
             let decoder = |first: usize| {
                 let ((send, receive), (give_back, read)) = (sync_channel(AHEAD), channel());
                 let decoder = Decoder { send, read };
-                // Whoever reads has gone where sending fails.
+                // Sending fails after the reader has stopped.
                 scope.spawn(move || {
                     (first..).step_by(decoders).all(|part| self.decode(part, &decoder).unwrap_or(false))
                 });
@@ -169,13 +169,13 @@ impl Source {
             let mut last = None;
             for part in 0.. {
                 loop {
-                    // A decoder that has gone found nothing more.
+                    // A decoder hangs up when it finds no more events.
                     let (receive, give_back) = &decoded[part % decoders];
                     let Ok(batch) = receive.recv() else { return Ok(last) };
                     let Some(batch) = batch? else { break };
                     batch.iter().for_each(&mut push);
                     last = batch.last().map(|event| (event.seq, event.wall_ms)).or(last);
-                    // A decoder that has ended needs nothing back.
+                    // This fails if the decoder has ended, which is fine.
                     drop(give_back.send(batch));
                 }
             }
@@ -184,7 +184,7 @@ impl Source {
         Ok(self.origin(last))
     }
 
-    /// Decodes a part of the run into `decoder`, and nothing for its end. Gives whether more can follow.
+    /// Decodes one part of the run and sends its events, then `None`. Returns whether another part may follow.
     fn decode(&self, part: usize, decoder: &Decoder) -> Result<bool, SendError<Decoded>> {
         let part_is_empty = match self {
             Self::Log(log) => {
@@ -192,7 +192,7 @@ impl Source {
                 let mut empty = true;
                 loop {
                     let mut batch = Vec::with_capacity(BATCH);
-                    // Events are large: each is moved once.
+                    // Events are large, so each is moved only once.
                     let read = events.by_ref().take(BATCH).try_for_each(|event| event.map(|event| batch.push(event)));
                     if batch.is_empty() && read.is_ok() {
                         break empty;
@@ -222,7 +222,7 @@ impl Source {
 }
 
 impl Origin {
-    /// Whether a writer has the run open.
+    /// Whether a process is writing the run.
     pub(crate) fn is_live(&self) -> bool {
         self.live
     }
@@ -240,7 +240,7 @@ impl fmt::Display for Origin {
             write!(f, ", through {through} at {}", utc(ms))?;
         }
         if self.lost > 0 {
-            write!(f, "; {} acknowledged events after it were lost with the power", self.lost)?;
+            write!(f, "; a power loss took {} acknowledged events after it", self.lost)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `anabranch steps`: one row a training step.
+//! `anabranch steps`: one row per training step.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,39 +17,39 @@ use crate::units::{count, number, or_dash, seconds};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct StepRow {
     pub(crate) step: TrainingStep,
-    /// Its `batch_taken` record: seq, session, nanoseconds since the session's start, wall time.
+    /// The batch's `batch_taken` record: seq, session, nanoseconds since the session's start, wall time.
     pub(crate) taken: Seq,
     pub(crate) session: u32,
     pub(crate) taken_ns: u64,
     pub(crate) taken_wall_ms: u64,
-    /// The version against which its gaps were judged.
+    /// The version against which the gaps of the batch were judged.
     pub(crate) version: Option<Version>,
     pub(crate) groups: u64,
-    /// Generated tokens of its groups.
+    /// Generated tokens of the batch.
     pub(crate) tokens: u64,
-    /// Mean over its groups of their mean rewards.
+    /// Mean of the groups' mean rewards.
     pub(crate) reward_mean: Option<f64>,
-    /// Of those groups whose versions are known.
+    /// Gaps of the groups whose versions are known.
     pub(crate) gap_mean: Option<f64>,
     pub(crate) gap_max: Option<u64>,
     pub(crate) step_lag_mean: Option<f64>,
-    /// Nothing where the step was never made.
+    /// `None` if the step was never trained.
     pub(crate) loss: Option<f64>,
-    /// How long the learner was free before the batch came, in nanoseconds.
+    /// How long the learner was idle before the batch was ready, in nanoseconds.
     pub(crate) wait_ns: u64,
-    /// From the batch to the step, in nanoseconds; nothing where another session made the step.
+    /// From the batch to the step, in nanoseconds. `None` if a later session trained the step.
     pub(crate) training_ns: Option<u64>,
-    /// The version that its weights were published as.
+    /// The version under which the weights of the step were published.
     pub(crate) published: Option<Version>,
-    /// How long generation stood still for that, in nanoseconds.
+    /// How long generation paused for that publication, in nanoseconds.
     pub(crate) pause_ns: Option<u64>,
 }
 
-/// Makes rows of events.
+/// Folds events into rows.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     learner: LearnerFree,
-    /// Tokens and mean reward of the groups that may still be taken.
+    /// Tokens and mean reward of the groups that a later batch may take.
     open: HashMap<GroupId, (u64, Option<f64>)>,
     row: Option<StepRow>,
     pause_began: Option<u64>,
@@ -61,7 +61,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl Steps {
-    /// Takes the next event; gives a row once nothing can be added to it.
+    /// Takes the next event. Returns a row once it is complete.
     pub(crate) fn push(&mut self, event: &Event) -> Option<StepRow> {
         let free_since = self.learner.see(event);
         match &event.kind {
@@ -118,13 +118,13 @@ impl Steps {
         None
     }
 
-    /// The last row, as far as it got.
+    /// Returns the last row, which may be incomplete.
     pub(crate) fn finish(self) -> Option<StepRow> {
         self.row
     }
 }
 
-/// Names and widths of the columns.
+/// The names and widths of the columns.
 const COLUMNS: [(&str, usize); 13] = [
     ("step", 5),
     ("version", 7),
@@ -146,13 +146,13 @@ fn line<'a>(cells: impl IntoIterator<Item = &'a str>) -> String {
     cells.collect::<Vec<_>>().join(" ")
 }
 
-/// The head of the table.
+/// The header of the table.
 pub(crate) fn head() -> String {
     line(COLUMNS.map(|(name, _)| name))
 }
 
 impl StepRow {
-    /// Its line of the table.
+    /// The line of the table for this step.
     pub(crate) fn line(&self) -> String {
         let version = |version: Option<Version>| or_dash(version, |version| version.to_string());
         let mean = |mean: Option<f64>| or_dash(mean, |mean| format!("{mean:.2}"));

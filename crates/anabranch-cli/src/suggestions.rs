@@ -1,11 +1,11 @@
-//! What to ask for instead of a group that is not there.
+//! Suggests a group if the one that the user named does not exist.
 
 use anabranch_core::GroupId;
 
 use crate::arguments::RunArguments;
 use crate::source::Origin;
 
-/// Groups to suggest where the one asked for is not there.
+/// The groups to suggest.
 pub(crate) struct Near<'a> {
     asked: &'a GroupId,
     same_prompt: Option<GroupId>,
@@ -17,7 +17,7 @@ impl<'a> Near<'a> {
         Self { asked, same_prompt: None, any: None }
     }
 
-    /// Takes notice of a group that is there.
+    /// Notes a group of the run.
     pub(crate) fn see(&mut self, id: &GroupId) {
         if self.any.is_none() {
             self.any = Some(id.clone());
@@ -27,14 +27,14 @@ impl<'a> Near<'a> {
         }
     }
 
-    /// Says that `what` is not there, and what is.
+    /// Says that the run has no `what`, and names a group that it has.
     pub(crate) fn advice(&self, what: &str, run: &RunArguments, origin: &Origin) -> String {
         let known = match (&self.same_prompt, &self.any) {
             (Some(last), _) => format!("; the last attempt at that prompt is {last}"),
             (None, Some(any)) => format!("; one of its groups is {any}"),
-            (None, None) => "; it has leased no group".to_owned(),
+            (None, None) => "; no group was leased".to_owned(),
         };
-        let beyond = if origin.is_live() { ", as far as it is sealed," } else { "" };
-        format!("{}{beyond} has no {what}{known}", run.path.display())
+        let part = if origin.is_live() { "the sealed part of " } else { "" };
+        format!("{part}{} has no {what}{known}", run.path.display())
     }
 }

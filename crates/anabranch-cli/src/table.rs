@@ -1,18 +1,18 @@
-//! Tables as a terminal shows them.
+//! Tables for a terminal.
 
 use std::fmt::{self, Write};
 
-/// Characters of a line that fit on a terminal.
+/// How many characters of a line fit on a terminal.
 const TERMINAL: usize = 100;
 
-/// On which side a column is flush.
+/// The alignment of a column.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
     Left,
     Right,
 }
 
-/// A table whose columns are as wide as what is in them.
+/// A table whose columns are as wide as their widest cell.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(String, Flush)>,
@@ -20,15 +20,15 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table of these columns, without rows.
+    /// Creates a table with these columns and no rows.
     pub(crate) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Flush)>) -> Self {
         let columns = columns.into_iter().map(|(name, flush)| (name.to_owned(), flush)).collect();
         Self { columns, rows: Vec::new() }
     }
 
-    /// Adds a row: one cell a column.
+    /// Adds a row with one cell per column.
     pub(crate) fn push(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.columns.len(), "one cell a column");
+        assert_eq!(cells.len(), self.columns.len(), "one cell per column");
         self.rows.push(cells);
     }
 }
@@ -39,7 +39,7 @@ impl fmt::Display for Table {
         let lines = || std::iter::once(&head).chain(&self.rows);
         let width = |column: usize| lines().map(|cells| cells[column].chars().count()).max().unwrap_or_default();
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        // Columns move closer together where they would not fit else.
+        // Columns move closer together if they would not fit otherwise.
         let wide = widths.iter().map(|width| width + 2).sum::<usize>() > TERMINAL + 2;
         let between = if wide { " " } else { "  " };
         for cells in lines() {

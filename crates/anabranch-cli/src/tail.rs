@@ -1,4 +1,4 @@
-//! `anabranch tail`: follows a live run by its sealed segments.
+//! `anabranch tail`: follows a live run through its sealed segments.
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::output::{self, Output};
 use crate::source::Origin;
 use crate::steps::{StepRow, Steps, head};
 
-/// What was read of a run so far.
+/// The state after reading the run so far.
 #[derive(Default)]
 struct Tail {
     steps: Steps,
@@ -23,8 +23,8 @@ struct Tail {
 }
 
 impl Tail {
-    /// Reads what is new; nothing where a live run has sealed nothing yet. The run is open no longer than this takes, so
-    /// that it can be resumed.
+    /// Reads the new events. Returns `None` if a live run has sealed nothing yet. The run is open only during this call,
+    /// so that another process can resume it.
     fn read(&mut self, run: &RunArguments, mut show: impl FnMut(StepRow)) -> anyhow::Result<Option<Origin>> {
         let source = match run.open() {
             Ok(source) => source,
@@ -42,13 +42,13 @@ impl Tail {
     }
 }
 
-/// Writes a line; `false` where nobody reads any more.
+/// Prints a line. Returns `false` if the reader has closed the pipe.
 fn show(row: &StepRow, output: Output) -> anyhow::Result<bool> {
     output::line(if output.json { serde_json::to_string(row)? } else { row.line() })
 }
 
 fn note(text: &str, output: Output) -> anyhow::Result<bool> {
-    // In JSON every line is a step.
+    // With `--json`, each line of output describes one step.
     if output.json { Ok(true) } else { output::line(text) }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn tail(run: &RunArguments, once: bool, last: u64, every: u64, output
         let mut read = true;
         match &origin {
             Some(origin) if !begun => {
-                // The step that may be under way is one of the last.
+                // The step that may still be running counts as one of the last.
                 if ends && rows.len() == last {
                     rows.pop_front();
                 }
@@ -77,7 +77,7 @@ pub(crate) fn tail(run: &RunArguments, once: bool, last: u64, every: u64, output
                 begun = true;
             }
             None if !waiting => {
-                read = note("read        nothing: the run is live, and nothing is sealed yet", output)?;
+                read = note("read        nothing yet: the run is live, and nothing is sealed yet", output)?;
                 waiting = true;
             }
             _ => {}
@@ -95,9 +95,9 @@ pub(crate) fn tail(run: &RunArguments, once: bool, last: u64, every: u64, output
             }
             if let Some(origin) = origin {
                 let state = match (origin.is_live(), closed) {
-                    (true, _) => "live: the last step may be under way, and what is not sealed is not shown",
+                    (true, _) => "live: the last step may still be running, and later events are not sealed yet",
                     (false, true) => "closed: the pipeline ended",
-                    (false, false) => "ended without being closed: it can be resumed",
+                    (false, false) => "ended without being closed: the run can be resumed",
                 };
                 note(&format!("state       {state}"), output)?;
             }

@@ -1,4 +1,4 @@
-//! `anabranch timeline`: a run as a trace.
+//! `anabranch timeline`: writes a run as a trace.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,20 +23,20 @@ const ON_RUN: Lane = Lane { group: RUN, row: 0 };
 const ON_LEARNER: Lane = Lane { group: LEARNER, row: 0 };
 const ON_PUBLICATIONS: Lane = Lane { group: PUBLICATIONS, row: 0 };
 
-/// A publication under way: times in nanoseconds on the axis of the trace.
+/// A publication that has begun. Times are in nanoseconds on the axis of the trace.
 #[derive(Copy, Clone, Debug)]
 struct Publication {
     version: Version,
     step: TrainingStep,
     begun: u64,
-    /// When engines began to pause, had paused, and had the weights.
+    /// When the engines began to pause, when they had paused, and when they had the weights.
     installed: Option<(u64, u64, u64)>,
 }
 
-/// Writes a trace, event by event.
+/// Writes a trace event by event.
 struct Timeline<W> {
     trace: Trace<W>,
-    /// Where the session starts on the axis, and how far it got; in nanoseconds.
+    /// The start and the end of the session on the axis, in nanoseconds.
     offset: u64,
     end: u64,
     closed: bool,
@@ -44,7 +44,7 @@ struct Timeline<W> {
     learner: LearnerFree,
     training: Option<(u64, TrainingStep)>,
     publication: Option<Publication>,
-    /// Groups that entered the buffer or left it, by time: departures are recorded later.
+    /// Changes of the buffer's fill by time. They are sorted here because a departure is recorded after it happened.
     changes: BTreeMap<u64, i64>,
     fill: i64,
     fill_at: u64,
@@ -105,7 +105,7 @@ impl<W: Write> Timeline<W> {
             EventKind::Excluded { dequeued: Some(dequeued), .. } => self.leave(*dequeued),
             EventKind::BatchTaken { step, version, groups, .. } => {
                 groups.iter().filter_map(|group| group.dequeued).for_each(|dequeued| self.leave(dequeued));
-                // No group that is still in the buffer left it before this batch.
+                // All departures before this batch are known now.
                 self.count(at)?;
                 self.end_training(at)?;
                 let since = self.offset + free_since.unwrap_or(event.at);
@@ -126,7 +126,7 @@ impl<W: Write> Timeline<W> {
             }
             EventKind::Restepped { step, equal, .. } => {
                 let args = json!({ "step": step.0, "equal": equal });
-                self.trace.instant(ON_LEARNER, "made again", at, args)?;
+                self.trace.instant(ON_LEARNER, "trained again", at, args)?;
             }
             _ => self.publish(event, at)?,
         }
@@ -156,11 +156,11 @@ impl<W: Write> Timeline<W> {
     }
 
     fn leave(&mut self, dequeued: u64) {
-        // What is written stays: a departure that is told too late counts from there.
+        // Counters that were written cannot change, so a departure that is recorded too late counts from the last one.
         *self.changes.entry((self.offset + dequeued).max(self.fill_at)).or_default() -= 1;
     }
 
-    /// Writes the fill of the buffer up to `until`.
+    /// Writes the fill of the buffer through `until`.
     fn count(&mut self, until: u64) -> io::Result<()> {
         while let Some(change) = self.changes.first_entry().filter(|change| *change.key() <= until) {
             let (at, change) = change.remove_entry();
@@ -188,7 +188,7 @@ impl<W: Write> Timeline<W> {
         self.trace.bar(ON_PUBLICATIONS, "install", (paused, had), json!({ "version": version.0 }))
     }
 
-    /// What is under way ends where the session's events do.
+    /// Ends everything that is still running at the last event of the session.
     fn end_session(&mut self) -> io::Result<()> {
         let end = self.end;
         self.slots.close(end, &mut self.trace)?;
@@ -202,7 +202,7 @@ impl<W: Write> Timeline<W> {
         self.end_publication(end, true)
     }
 
-    /// How many events the trace has.
+    /// Ends the trace and returns how many events it has.
     fn finish(mut self) -> io::Result<u64> {
         self.end_session()?;
         let events = self.trace.events;
@@ -222,7 +222,7 @@ pub(crate) fn timeline(run: &RunArguments, file: &Path, output: Output) -> anyho
     let source = run.open()?;
     if file == Path::new("-") {
         match write(&source, io::stdout().lock()) {
-            // Whoever read the output has seen enough.
+            // The reader closed the pipe: it has seen enough.
             Err(error) if broken_pipe(&error) => {}
             written => drop(written?),
         }
@@ -230,9 +230,9 @@ pub(crate) fn timeline(run: &RunArguments, file: &Path, output: Output) -> anyho
     }
     outside(&run.path, file)?;
     let part = file.with_added_extension("part");
-    let out = File::create(&part).with_context(|| format!("writing {}", part.display()))?;
+    let out = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
     let (origin, trace_events) = write(&source, out).inspect_err(|_| drop(std::fs::remove_file(&part)))?;
-    std::fs::rename(&part, file).with_context(|| format!("writing {}", file.display()))?;
+    std::fs::rename(&part, file).with_context(|| format!("cannot write {}", file.display()))?;
     let answer = Answer { source: origin, file: file.to_owned(), trace_events };
     let events = count(trace_events);
     let text = format!(

@@ -8,21 +8,21 @@ use serde::Serialize;
 
 use crate::arguments::Color;
 
-/// Characters of a line.
+/// The length of a line in characters.
 const WIDTH: usize = 100;
-/// Characters before the tokens of a line.
+/// How many characters of a line come before the tokens.
 const INDENT: usize = 22;
 
 /// A token after the prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Token {
     id: u32,
-    /// Whether the policy generated it; else it is the environment's.
+    /// Whether the policy generated the token; otherwise it comes from the environment.
     generated: bool,
-    /// The oldest and the newest version that can have produced it.
+    /// The oldest and the newest version that can have produced the token.
     version_lo: Option<Version>,
     version_hi: Option<Version>,
-    /// Publications since the oldest.
+    /// Publications since the oldest version.
     age: Option<u64>,
     logprob: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub(crate) struct SampleTokens {
 }
 
 impl SampleTokens {
-    /// The tokens of each sample; ages are counted against the version `now`.
+    /// Returns the tokens of each sample, with ages counted against the version `now`.
     pub(crate) fn of_group(group: &Group, now: Option<Version>) -> Vec<Self> {
         group.samples.iter().map(|sample| Self::of_sample(sample, now)).collect()
     }
@@ -77,7 +77,7 @@ impl SampleTokens {
         Self { prompt, response }
     }
 
-    /// Writes the tokens in lines of one version each.
+    /// Writes the tokens in lines; each line has tokens of one version.
     pub(crate) fn write(&self, out: &mut String, index: usize, paint: fn(&Token, &str) -> String) -> fmt::Result {
         writeln!(out, "sample {index:>3}")?;
         let prompt: Vec<(String, String)> = self.prompt.iter().map(|id| plain(id.to_string())).collect();
@@ -101,7 +101,7 @@ fn plain(cell: String) -> (String, String) {
     (cell.clone(), cell)
 }
 
-/// Cells, each as it is measured and as it is written, filled into lines.
+/// Fills cells into lines. Each cell has a text for measuring and a text for writing, which may contain colours.
 fn lines(out: &mut String, label: &str, cells: &[(String, String)]) -> fmt::Result {
     let wide = cells.iter().map(|(cell, _)| cell.chars().count()).max().unwrap_or_default();
     let a_line = ((WIDTH - INDENT) / (wide + 2)).max(1);
@@ -145,11 +145,11 @@ impl Token {
     }
 }
 
-/// Colours of ages, from the palette of 256: green, yellow, orange, red.
+/// The colours of ages, from the palette of 256 colours: green, yellow, orange, red.
 const AGES: [u8; 4] = [34, 178, 208, 196];
-/// Where nobody knows the age.
+/// The colour of a token of unknown age.
 const UNKNOWN: u8 = 135;
-/// Environment tokens.
+/// The colour of environment tokens.
 const ENVIRONMENT: u8 = 244;
 
 /// The colour of a token's age.
@@ -157,7 +157,7 @@ const ENVIRONMENT: u8 = 244;
 pub(crate) struct Age;
 
 impl Age {
-    /// How tokens are written.
+    /// Whether to write tokens in colour.
     pub(crate) fn painter(color: Color) -> fn(&Token, &str) -> String {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if coloured(color, std::io::stdout().is_terminal(), no_color) { Self::paint } else { |_, text| text.to_owned() }

@@ -1,4 +1,4 @@
-//! Trace events as Chrome and Perfetto read them, written one by one.
+//! Writes trace events, one by one, in the format of Chrome and Perfetto.
 
 use std::io::{self, Write};
 
@@ -23,14 +23,14 @@ pub(crate) const PUBLICATIONS: u32 = 5;
 struct TraceEvent<'a> {
     name: &'a str,
     ph: &'a str,
-    /// Microseconds.
+    /// In microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
     pid: u32,
     tid: u32,
-    /// How far an instant reaches: its process.
+    /// The scope of an instant: its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,10 +41,10 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// A trace under way. All times are in nanoseconds.
+/// A trace that is being written. All times are in nanoseconds.
 pub(crate) struct Trace<W> {
     out: W,
-    /// Events written.
+    /// How many events were written.
     pub(crate) events: u64,
 }
 
@@ -79,19 +79,19 @@ impl<W: Write> Trace<W> {
         self.named("thread_sort_index", lane, json!({ "sort_index": lane.row }))
     }
 
-    /// A bar from `start` to `end`.
+    /// Writes a bar from `start` to `end`.
     pub(crate) fn bar(&mut self, lane: Lane, name: &str, (start, end): (u64, u64), args: Value) -> io::Result<()> {
         let (ts, dur, args) = (Some(micros(start)), Some(micros(end.saturating_sub(start))), Some(args));
         self.event(&TraceEvent { name, ph: "X", ts, dur, pid: lane.group, tid: lane.row, s: None, args })
     }
 
-    /// Something that took no time.
+    /// Writes an event that takes no time.
     pub(crate) fn instant(&mut self, lane: Lane, name: &str, at: u64, args: Value) -> io::Result<()> {
         let (ts, s, args) = (Some(micros(at)), Some("p"), Some(args));
         self.event(&TraceEvent { name, ph: "i", ts, dur: None, pid: lane.group, tid: lane.row, s, args })
     }
 
-    /// The value of a counter from `at` on.
+    /// Writes the value that a counter has from `at` on.
     pub(crate) fn counter(&mut self, group: u32, name: &str, at: u64, args: Value) -> io::Result<()> {
         let (ts, args) = (Some(micros(at)), Some(args));
         self.event(&TraceEvent { name, ph: "C", ts, dur: None, pid: group, tid: 0, s: None, args })

@@ -1,18 +1,18 @@
-//! Numbers as tables show them.
+//! Formats numbers for tables.
 
 pub(crate) use anabranch_replay::units::{count, seconds};
 
-/// A value, or a dash where there is none.
+/// Formats a value, or a dash if there is none.
 pub(crate) fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 
-/// A part of a whole, in percent.
+/// Formats a part of a whole in percent.
 pub(crate) fn percent(ratio: f64) -> String {
     format!("{:.1} %", 100.0 * ratio)
 }
 
-/// A mean or a loss: four figures that matter, in at most nine characters.
+/// Formats a mean or a loss: four significant figures in at most nine characters.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size == 0.0 || (0.001..10_000.0).contains(&size) => {

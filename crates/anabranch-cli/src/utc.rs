@@ -1,7 +1,7 @@
-//! Wall times as people read them.
+//! Formats wall times for people.
 
-/// Milliseconds since the Unix epoch as `2026-01-31 12:34:56 UTC`. Days to civil dates after Howard Hinnant,
-/// "chrono-Compatible Low-Level Date Algorithms".
+/// Formats milliseconds since the Unix epoch as `2026-01-31 12:34:56 UTC`. The conversion from days to dates follows
+/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 pub(crate) fn utc(ms: u64) -> String {
     let (days, seconds) = (ms / 86_400_000, ms / 1_000 % 86_400);
     let shifted = days + 719_468;

@@ -1,58 +1,63 @@
-//! Values of settings as a command line gives them: lists and ranges.
+//! Parses the values of settings on the command line: lists and ranges.
 
 use std::str::FromStr;
 
-/// The most values of a setting, and combinations of them, that are answered at once.
+/// The largest number of values of one setting, and of combinations of values, in one question.
 pub(crate) const MOST: usize = 10_000;
 
-/// The values of a setting, in the order in which they were given.
+/// The values of a setting, in the order in which the user gave them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Values<T>(pub(crate) Vec<T>);
 
 fn list<T>(text: &str, item: impl Fn(&str) -> Result<Vec<T>, String>) -> Result<Values<T>, String> {
     let items: Result<Vec<Vec<T>>, String> = text.split(',').map(|part| item(part.trim())).collect();
     let items: Vec<T> = items?.into_iter().flatten().collect();
-    if items.len() > MOST { Err(format!("{} values are too many", items.len())) } else { Ok(Values(items)) }
+    if items.len() > MOST {
+        Err(format!("expected at most {MOST} values, found {}", items.len()))
+    } else {
+        Ok(Values(items))
+    }
 }
 
-/// A whole number, or a range of them with both ends.
+/// Parses a whole number, or a range of whole numbers that includes both ends.
 fn range(text: &str) -> Result<Vec<u64>, String> {
     let parse = |text: &str| {
-        let wrong = |_| format!("`{text}` is no whole number; give one, a list `16,32,64` or a range `0..4`");
+        let wrong =
+            |_| format!("expected a whole number, a list such as 16,32,64 or a range such as 0..4, found `{text}`");
         text.parse::<u64>().map_err(wrong)
     };
     let Some((first, last)) = text.split_once("..") else { return Ok(vec![parse(text)?]) };
     let (first, last) = (parse(first)?, parse(last.trim_start_matches('='))?);
     match last.checked_sub(first) {
-        None => Err(format!("the range {text} is empty: its first number is above its last")),
-        Some(more) if more >= MOST as u64 => Err(format!("the range {text} is too long")),
+        None => Err(format!("expected a range whose first number is not above its last, found `{text}`")),
+        Some(more) if more >= MOST as u64 => Err(format!("expected a range of at most {MOST} numbers, found `{text}`")),
         Some(_) => Ok((first..=last).collect()),
     }
 }
 
-/// Whole numbers.
+/// Parses whole numbers.
 pub(crate) fn numbers(text: &str) -> Result<Values<u64>, String> {
     list(text, range)
 }
 
-/// Whole numbers, and `none`.
+/// Parses whole numbers and `none`.
 pub(crate) fn optional(text: &str) -> Result<Values<Option<u64>>, String> {
     list(text, |part| if part == "none" { Ok(vec![None]) } else { Ok(range(part)?.into_iter().map(Some).collect()) })
 }
 
-/// Names.
+/// Parses names.
 pub(crate) fn words(text: &str) -> Result<Values<String>, String> {
     list(text, |part| Ok(vec![part.to_owned()]))
 }
 
-/// Leases of a prompt in all; nothing for `drop`.
+/// Parses how many leases a prompt may have in all; `drop` gives `None`.
 pub(crate) fn unused(text: &str) -> Result<Values<Option<u32>>, String> {
     list(text, |part| {
         let leases = part.strip_prefix("retry:").map(u32::from_str);
         match (part, leases) {
             ("drop", _) => Ok(vec![None]),
             (_, Some(Ok(leases))) => Ok(vec![Some(leases)]),
-            _ => Err(format!("`{part}` is no rule: give `drop`, or `retry:3` for three leases of a prompt")),
+            _ => Err(format!("expected `drop`, or `retry:3` for three leases of a prompt, found `{part}`")),
         }
     })
 }
@@ -68,7 +73,7 @@ mod tests {
         assert_eq!(optional("none,1"), Ok(Values(vec![None, Some(1)])));
         assert_eq!(unused("drop,retry:3"), Ok(Values(vec![None, Some(3)])));
         let wrong = [numbers("4..0"), numbers("a"), numbers("1,"), numbers("0..99999999999")];
-        let told = ["its first number is above its last", "`a` is no whole number", "`` is no", "too long"];
+        let told = ["not above its last", "found `a`", "found ``", "a range of at most"];
         for (wrong, told) in wrong.into_iter().zip(told) {
             assert!(wrong.clone().unwrap_err().contains(told), "{wrong:?}");
         }

@@ -1,4 +1,4 @@
-//! `anabranch verify`: is this the log of a run that kept its contract, and do its copies agree?
+//! `anabranch verify`: checks that a log keeps the contract of a run, and that its copies agree with it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,9 +19,9 @@ struct Answer {
     source: Origin,
     sound: bool,
     report: Report,
-    /// What is wrong with stored bytes: payloads that are not what was recorded, segments that are not the log.
+    /// Errors in stored bytes: payloads with a wrong digest, segments that differ from the log.
     damage: Vec<String>,
-    /// What was compared, beside the events.
+    /// The comparisons made besides checking the events.
     checked: Vec<String>,
 }
 
@@ -35,10 +35,9 @@ pub(crate) fn verify(run: &RunArguments, events_only: bool, output: Output) -> a
     let report = verifier.finish();
     let (mut damage, mut checked) = (Vec::new(), Vec::new());
     match schedule.finish() {
-        Ok(Recomputed { batches, excluded, .. }) => checked.push(format!(
-            "{batches} batches and {excluded} exclusions at the exit with the schedule, computed again from the log"
-        )),
-        // A log that breaks its contract has no schedule.
+        Ok(Recomputed { batches, excluded, .. }) => checked
+            .push(format!("{batches} batches and {excluded} exclusions with the schedule computed again from the log")),
+        // If the log breaks its contract, its schedule cannot be computed, and the violation is reported already.
         Err(difference) if report.is_clean() => damage.push(difference.to_string()),
         Err(_) => {}
     }
@@ -55,8 +54,8 @@ pub(crate) fn verify(run: &RunArguments, events_only: bool, output: Output) -> a
             let relied_on = log.relies_on_sealed()?;
             if sealed < relied_on {
                 damage.push(format!(
-                    "the log has dropped payloads because everything before event {} was sealed, but {} holds {sealed} \
-                     sound events: put back the segments",
+                    "the log dropped payloads because every event before {} was sealed, but {} holds only {sealed} sound \
+                     events: put the segments back",
                     Seq(relied_on),
                     folder.display()
                 ));
@@ -72,7 +71,7 @@ pub(crate) fn verify(run: &RunArguments, events_only: bool, output: Output) -> a
     }
     writeln!(text, "{}", answer.report)?;
     if events_only {
-        writeln!(text, "compared: events alone; payloads and sealed files were not read")?;
+        writeln!(text, "compared: only the events; payloads and sealed files were not read")?;
     }
     for checked in &answer.checked {
         writeln!(text, "compared: {checked}")?;
@@ -81,13 +80,13 @@ pub(crate) fn verify(run: &RunArguments, events_only: bool, output: Output) -> a
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Every payload against the digest recorded of it, and the counts against each other.
+/// Compares every payload with its recorded digest, and the counts with each other.
 fn check_log(log: &ReadLog, damage: &mut Vec<String>, checked: &mut Vec<String>) {
     match log.check() {
         Ok(counts) => {
             let elsewhere = match counts.dropped {
                 0 => String::new(),
-                dropped => format!("; {dropped} more lie in the segments alone"),
+                dropped => format!("; {dropped} more are only in the segments"),
             };
             checked.push(format!("{} payloads with their recorded digests{elsewhere}", counts.payloads));
         }
@@ -95,7 +94,7 @@ fn check_log(log: &ReadLog, damage: &mut Vec<String>, checked: &mut Vec<String>)
     }
 }
 
-/// Every sealed file against its manifest, every payload against its recorded digest.
+/// Compares every sealed file with its manifest, and every payload with its recorded digest.
 fn check_segments(reader: &SegmentReader, damage: &mut Vec<String>, checked: &mut Vec<String>) {
     let compare = || {
         reader.check_files()?;
@@ -104,12 +103,12 @@ fn check_segments(reader: &SegmentReader, damage: &mut Vec<String>, checked: &mu
         for event in reader.events() {
             let Event { kind: anabranch_core::EventKind::Completed { id, payload, .. }, .. } = event? else { continue };
             let Some(group) = groups.next().transpose()? else {
-                anyhow::bail!("the payload of {id} is not sealed, though its completion is");
+                anyhow::bail!("the `completed` event of {id} is sealed, but its payload is not");
             };
             let digest = group.1.digest();
             anyhow::ensure!(
                 group.1.id == id && digest == payload,
-                "the sealed payload of {id} has digest {digest}, recorded {payload}"
+                "expected the sealed payload of {id} to have digest {payload}, found {digest}"
             );
             payloads += 1;
         }
@@ -124,7 +123,7 @@ fn check_segments(reader: &SegmentReader, damage: &mut Vec<String>, checked: &mu
     }
 }
 
-/// The segments against the log they were sealed from. Gives how many sealed events are those of the log.
+/// Compares the segments with the log. Returns how many sealed events agree with the log.
 fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked: &mut Vec<String>) -> u64 {
     let compare = || {
         let reader = match SegmentReader::open(folder) {
@@ -137,13 +136,13 @@ fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked:
             let sealed = sealed?;
             let Some(logged) = logged.next().transpose()? else {
                 anyhow::bail!(
-                    "{} is sealed in {} but not in the log: the log lost its end; restore it from a backup",
+                    "event {} is sealed in {} but missing in the log: the log lost its end; restore it from a backup",
                     sealed.seq,
                     folder.display()
                 );
             };
             let same = same_event(&logged, &sealed);
-            anyhow::ensure!(same, "{} differs between the log and {}", logged.seq, folder.display());
+            anyhow::ensure!(same, "event {} differs between the log and {}", logged.seq, folder.display());
             events += 1;
         }
         Ok(Some((reader, events)))
@@ -162,7 +161,7 @@ fn check_copies(log: &ReadLog, folder: &Path, damage: &mut Vec<String>, checked:
     }
 }
 
-/// Equal to the bit: floats that are no numbers are equal to themselves.
+/// Compares events bit by bit: a NaN equals itself.
 fn same_event(a: &Event, b: &Event) -> bool {
     a == b || format!("{a:?}") == format!("{b:?}")
 }

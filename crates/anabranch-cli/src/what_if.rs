@@ -1,4 +1,4 @@
-//! `anabranch what-if`: what a run would have come to under other settings.
+//! `anabranch what-if`: predicts a run under other settings.
 
 use std::fmt::{self, Write as _};
 use std::num::NonZero;
@@ -24,47 +24,47 @@ use crate::values::{MOST, Values, numbers, optional, unused, words};
 pub(crate) struct WhatIfArguments {
     #[command(flatten)]
     run: RunArguments,
-    /// Largest version gap that may be trained on; `none` for no limit.
+    /// Largest version gap that a group may have when it is trained on; `none` for no limit.
     #[arg(long, value_name = "GAPS", value_parser = optional)]
     max_staleness: Option<Values<Option<u64>>>,
-    /// Groups that the buffer holds; `none` for the synchronous schedule, which has no buffer.
+    /// Number of groups that the buffer holds; `none` for the synchronous schedule, which has no buffer.
     #[arg(long, value_name = "GROUPS", value_parser = optional)]
     capacity: Option<Values<Option<u64>>>,
-    /// Training steps between publications.
+    /// Number of training steps between publications.
     #[arg(long, value_name = "STEPS", value_parser = numbers)]
     update_interval: Option<Values<u64>>,
-    /// In which order groups leave the buffer: `fifo`, `freshest`, `stalest`.
+    /// Order in which groups leave the buffer: `fifo`, `freshest` or `stalest`.
     #[arg(long, value_name = "ORDERS", value_parser = words)]
     order: Option<Values<String>>,
-    /// What becomes of the prompt of an aborted or stale group: `drop`, or `retry:N` for N leases in all.
+    /// What to do with the prompt of an aborted or stale group: `drop`, or `retry:N` for N leases in all.
     #[arg(long, value_name = "RULES", value_parser = unused)]
     unused: Option<Values<Option<u32>>>,
-    /// Groups that may be generated at once.
+    /// Number of groups that may be generated at once.
     #[arg(long, value_name = "GROUPS", value_parser = numbers)]
     in_flight: Option<Values<u64>>,
-    /// Ask about the first session alone, up to where it was cut off.
+    /// Predict only the first session, up to the moment when it ended.
     #[arg(long)]
     first_session: bool,
-    /// Seed of the durations of work that the run never did.
+    /// Seed for drawing the durations of work that the recorded run did not do.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw a heat map of two varied settings.
+    /// Draw a heat map over two settings to this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// What the heat map shows.
+    /// The measure that the heat map shows.
     #[arg(long, default_value = "wasted", requires = "svg")]
     measure: Measure,
 }
 
-/// What a heat map shows.
+/// The measure that a heat map shows.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 enum Measure {
     /// Share of generated tokens that were thrown away.
     Wasted,
-    /// Mean version gap of what was trained on.
+    /// Mean version gap of the groups trained on.
     Gap,
-    /// How long the learner waited, in all.
+    /// Total time that the learner waited.
     Wait,
     /// Share of the slots' time in which nothing was generated.
     Stall,
@@ -109,10 +109,10 @@ fn wasted(outcome: &Outcome) -> Option<f64> {
     (all > 0).then(|| wasted as f64 / all as f64)
 }
 
-/// Puts a value into settings.
+/// Changes one setting.
 type Apply = Box<dyn Fn(&mut Settings)>;
 
-/// A varied setting: its name, how its values read, and how each is put into settings.
+/// A varied setting: its name, and for each value its label and how to apply it.
 struct Axis {
     name: &'static str,
     labels: Vec<String>,
@@ -139,7 +139,7 @@ impl Axis {
 impl WhatIfArguments {
     fn axes(&self) -> anyhow::Result<Vec<Axis>> {
         let optional = |value: &Option<u64>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());
-        // Orders are parsed before anything is read, so that a wrong one is told at once.
+        // Orders are parsed before the run is read, so that a wrong order is reported at once.
         let order = self.order.as_ref().map(|Values(names)| {
             names.iter().map(|name| name.parse::<Order>()).collect::<Result<Vec<_>, _>>().map(Values)
         });
@@ -167,12 +167,12 @@ impl WhatIfArguments {
 
 #[derive(Serialize)]
 struct Point {
-    /// The place of each varied setting's value, as the table shows it.
+    /// The value of each varied setting, as the table shows it.
     values: Vec<String>,
     outcome: Outcome,
 }
 
-/// How far the simulation, with the log's own settings, tells what the log does.
+/// How well the simulation, with the recorded settings, reproduces the log.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Reproduced(Reproduction);
@@ -180,34 +180,34 @@ struct Reproduced(Reproduction);
 impl fmt::Display for Reproduced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Reproduction { fates, times, first } = self.0;
-        write!(f, "simulated   with its own settings ")?;
+        write!(f, "simulated   with the recorded settings, ")?;
         if times.part == times.of {
-            return write!(f, "the log comes to what it did");
+            return write!(f, "every group ends as in the log");
         }
-        // Which of two things at one moment came first is not always in the log.
+        // If two events happened at the same moment, the log does not always tell which came first.
         let [ended, timed, of] = [fates.part, times.part, fates.of].map(count);
-        writeln!(f, "{ended} of {of} groups end as they did, {timed} of them")?;
-        write!(f, "            to the nanosecond")?;
+        writeln!(f, "{ended} of {of} groups end as in the log, {timed} of them")?;
+        write!(f, "            at the same nanosecond")?;
         if let Some((position, attempt)) = first {
-            write!(f, "; the first told otherwise is attempt {} at position {position}", attempt + 1)?;
+            write!(f, "; the first that differs is attempt {} at position {position}", attempt + 1)?;
         }
-        write!(f, ":\n            compare rows with each other")
+        write!(f, ":\n            compare the rows below with each other, not with the log")
     }
 }
 
 #[derive(Serialize)]
 struct Answer {
     source: Origin,
-    /// How far the simulation tells the log itself.
+    /// How well the simulation reproduces the log.
     reproduced: Reproduced,
-    /// The recorded settings, simulated.
+    /// The simulated outcome under the recorded settings.
     recorded: Outcome,
-    /// The names of the settings varied.
+    /// The names of the varied settings.
     varied: Vec<&'static str>,
     points: Vec<Point>,
 }
 
-/// Every combination: the place of each axis's value.
+/// Returns every combination, as the index of the value on each axis.
 fn combinations(axes: &[Axis]) -> Vec<Vec<usize>> {
     axes.iter().fold(vec![Vec::new()], |points, axis| {
         let with = |point: &Vec<usize>| {
@@ -217,7 +217,7 @@ fn combinations(axes: &[Axis]) -> Vec<Vec<usize>> {
     })
 }
 
-/// Simulates all settings, on as many threads as there are processors.
+/// Simulates all settings on as many threads as the machine has processors.
 fn simulate(recording: &Recording, settings: &[Settings], seed: u64) -> Result<Vec<Outcome>, WhatIfError> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -260,14 +260,14 @@ fn cells(outcome: &Outcome) -> [String; 10] {
     ]
 }
 
-/// What the columns mean, and what no answer can know.
+/// The meaning of the columns, and the limits of every answer.
 const NOTES: &str = "\
-trained, wasted: groups; tokens: the share wasted of those generated for settled groups; gap: of
-groups trained on, mean and max; waited: the learner, in all; stall: slot time without generation;
-bias: tokens of a wasted group over those of a trained one; drawn: groups whose durations the run
-does not tell.
-Unknown: what other weights would have written, and how an engine whose speed depends on its load
-would have run.";
+trained, wasted: number of groups; tokens: wasted share of the tokens of settled groups; gap, max:
+mean and largest version gap of the groups trained on; waited: total learner wait; stall: share of
+slot time without generation; bias: mean tokens of a wasted group over those of a trained group;
+drawn: share of groups with durations that the log does not have, so that they are drawn at random.
+No answer knows what other weights would have written, or how the speed of an engine depends on its
+load.";
 
 fn table(answer: &Answer) -> Table {
     let right = |name: &&'static str| (*name, Flush::Right);
@@ -285,8 +285,8 @@ fn heat_map(arguments: &WhatIfArguments, axes: &[Axis], points: &[Point]) -> any
     let varied: Vec<&Axis> = axes.iter().filter(|axis| axis.labels.len() > 1).collect();
     let [rows, columns] = varied[..] else {
         bail!(
-            "a heat map needs two settings with several values each, and {} have: give two, such as --max-staleness 0..4 \
-             --capacity 16,32,64",
+            "expected two settings with several values each for a heat map, found {}: give two, such as --max-staleness \
+             0..4 --capacity 16,32,64",
             varied.len()
         )
     };
@@ -303,10 +303,10 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
     let axes = arguments.axes()?;
     let combinations = combinations(&axes);
     if axes.is_empty() {
-        bail!("no setting is asked about: give at least one, such as --max-staleness 0..4 (see --help)");
+        bail!("expected at least one setting, such as --max-staleness 0..4, found none (see --help)");
     }
     if combinations.len() > MOST {
-        bail!("{} combinations are too many: ask about {MOST} at most", combinations.len());
+        bail!("expected at most {MOST} combinations of values, found {}: give fewer values", combinations.len());
     }
     if let Some(file) = &arguments.svg {
         outside(&arguments.run.path, file)?;
@@ -335,11 +335,11 @@ pub(crate) fn what_if(arguments: &WhatIfArguments, output: Output) -> anyhow::Re
     let varied = axes.iter().map(|axis| axis.name).collect();
     let answer = Answer { source: origin, reproduced: Reproduced(reproduced?), recorded, varied, points };
     let mut text = answer.source.to_string();
-    writeln!(text, "\nself-check  the log's own schedule adds up")?;
+    writeln!(text, "\nself-check  the log's own schedule is consistent")?;
     writeln!(text, "{}\n\n{}\n{NOTES}", answer.reproduced, table(&answer))?;
     if let Some(file) = &arguments.svg {
         let map = heat_map(arguments, &axes, &answer.points)?;
-        std::fs::write(file, map.to_string()).with_context(|| format!("writing {}", file.display()))?;
+        std::fs::write(file, map.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
         writeln!(text, "heat map    {}", file.display())?;
     }
     output.write(text, &answer)?;
@@ -353,16 +353,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_otherwise_is_named() {
+    fn the_first_difference_is_named() {
         let share = |part| Share { part, of: 1_000 };
         let text = |fates, times, first| {
             Reproduced(Reproduction { fates: share(fates), times: share(times), first }).to_string()
         };
-        assert!(text(1_000, 1_000, None).ends_with("the log comes to what it did"));
+        assert!(text(1_000, 1_000, None).ends_with("every group ends as in the log"));
         let told = text(998, 990, Some((7, 1)));
-        assert!(told.contains("998 of 1,000 groups end as they did, 990 of them\n"), "{told}");
-        assert!(told.contains("the first told otherwise is attempt 2 at position 7:"), "{told}");
-        // Groups that the simulation never leased have no place among those it tells.
+        assert!(told.contains("998 of 1,000 groups end as in the log, 990 of them\n"), "{told}");
+        assert!(told.contains("the first that differs is attempt 2 at position 7:"), "{told}");
+        // The groups that differ may be groups that the simulation never leased; then no position is named.
         assert!(text(999, 999, None).contains("999 of 1,000 groups"));
         assert!(told.lines().all(|line| line.len() <= 100), "{told}");
     }

@@ -62,7 +62,7 @@ fn a_sound_run_verifies_and_a_tampered_one_is_named() {
     let text = answer(0, &[&"verify", &run.path()]);
     assert!(text.contains("sound: ") && text.contains("payloads with their recorded digests"), "{text}");
 
-    // The same script makes the same run, and one record too many of a group that a batch consumed.
+    // The same script makes the same run, plus one record too many of a group that a batch consumed.
     let id = consumed(run.path());
     let tampered = tempfile::tempdir().unwrap();
     record(tampered.path(), 20, |_, log| {
@@ -94,7 +94,7 @@ fn export_seals_what_is_left_and_parquet_alone_answers_the_same() {
     let text = answer(0, &[&"verify", &run.path()]);
     assert!(text.contains(&format!("{} sealed events with the log", events.len())), "{text}");
 
-    // The folder alone, elsewhere.
+    // A copy of the Parquet folder, without the run.
     let alone = tempfile::tempdir().unwrap();
     let copy = alone.path().join("copy");
     let json_of = |path: &Path| json(0, &[&"audit", &path, &"--json"]);
@@ -112,11 +112,11 @@ fn export_seals_what_is_left_and_parquet_alone_answers_the_same() {
     let error = complaint(&[&"export", &copy]);
     assert!(error.contains("has no log to export"), "{error}");
 
-    // Another run may not be sealed into it.
+    // Another run may not be sealed into that folder.
     let other = tempfile::tempdir().unwrap();
     record(other.path(), 6, |_, _| {});
     let error = complaint(&[&"export", &other.path(), &"--to", &copy]);
-    assert!(error.contains("segments of another run"), "{error}");
+    assert!(error.contains("segments of a run other than"), "{error}");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn beside_a_live_writer_the_sealed_segments_answer() {
     record(run.path(), 12, |_, log| {
         let error = complaint(&[&"audit", &run.path()]);
         assert!(error.contains("nothing is sealed yet") && error.contains("open for writing"), "{error}");
-        // The database cannot be read beside its writer, but the same script makes the same run.
+        // The database cannot be read while it is being written, but the same script makes the same run.
         let twin = tempfile::tempdir().unwrap();
         record(twin.path(), 12, |_, _| {});
         let events = &events(twin.path())[..60];
@@ -154,7 +154,7 @@ fn beside_a_live_writer_the_sealed_segments_answer() {
         assert!(text.starts_with("read        sealed segments of a live run"), "{text}");
         assert!(text.contains(&format!(", through {} at ", Seq(events.len() as u64 - 1))), "{text}");
         let error = complaint(&[&"export", &run.path()]);
-        assert!(error.contains("export it when it has ended"), "{error}");
+        assert!(error.contains("export the run after it has ended"), "{error}");
     });
 }
 
@@ -163,7 +163,7 @@ fn wrong_paths_say_what_to_name_instead() {
     let nothing = tempfile::tempdir().unwrap();
     for command in ["audit", "steps", "verify", "export"] {
         let error = complaint(&[&command, &nothing.path()]);
-        assert!(error.contains("is neither a run nor a Parquet folder") && error.contains("HEAD and log/"), "{error}");
+        assert!(error.contains("found something else") && error.contains("HEAD and log/"), "{error}");
         let error = complaint(&[&command, &nothing.path().join("missing")]);
         assert!(error.contains("does not exist"), "{error}");
     }

@@ -91,7 +91,7 @@ fn a_chain_that_is_used_up_says_so() {
     });
     let prompt = exhausted.expect("attempts were used up").prompt.to_string();
     let text = answer(0, &[&"lineage", &folder.path(), &"--prompt", &prompt]);
-    assert!(text.contains(&format!("{prompt}: 2 attempts; attempts exhausted: the last was ")), "{text}");
+    assert!(text.contains(&format!("{prompt}: 2 attempts; attempts exhausted; the last one was excluded: ")), "{text}");
     assert_narrow(&text);
 }
 

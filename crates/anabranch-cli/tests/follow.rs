@@ -1,4 +1,4 @@
-//! Live runs: `tail`, what is read beside a writer, and that no command changes a byte.
+//! Live runs: `tail`, reading while the run is being written, and that no command changes a byte.
 
 mod runs;
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
@@ -11,8 +11,8 @@ use anabranch_log::RunLog;
 use anabranch_parquet::Segments;
 use runs::{anabranch, answer, assert_narrow, complaint, consumed, events, files, json, killed, record, spawn, text};
 
-/// Seals events up to `until` of the live run in `run`; the database cannot be read beside its writer, but the same script
-/// makes the same run.
+/// Seals events up to `until` of the live run in `run`. The database cannot be read while it is being written, but the
+/// same script makes the same run.
 fn seal(run: &Path, log: &RunLog, turns: usize, until: usize) -> u64 {
     let twin = tempfile::tempdir().unwrap();
     record(twin.path(), turns, |_, _| {});
@@ -36,7 +36,7 @@ fn tail_shows_the_present_state_of_a_live_run_and_of_one_that_ended() {
     };
     record(run.path(), 12, |_, log| {
         let nothing = all(&["--once"]);
-        assert_eq!(nothing, "read        nothing: the run is live, and nothing is sealed yet\n");
+        assert_eq!(nothing, "read        nothing yet: the run is live, and nothing is sealed yet\n");
         let through = seal(run.path(), log, 12, 120);
         let text = all(&["--once"]);
         assert_narrow(&text);
@@ -50,11 +50,11 @@ fn tail_shows_the_present_state_of_a_live_run_and_of_one_that_ended() {
         let told: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(&told, steps);
     });
-    // The writer is gone: without `--once` it shows what is there, and ends.
+    // The writer is gone: even without `--once` the command shows the run and exits.
     let text = all(&["--last", "2"]);
     let steps = json(0, &[&"steps", &run.path(), &"--json"])["steps"].as_array().unwrap().len();
     assert!(steps > 3 && text.lines().count() == 5, "{steps} steps\n{text}");
-    assert!(text.ends_with("state       ended without being closed: it can be resumed\n"), "{text}");
+    assert!(text.ends_with("state       ended without being closed: the run can be resumed\n"), "{text}");
     let error = complaint(&[&"tail", &run.path().join("missing"), &"--once"]);
     assert!(error.contains("does not exist"), "{error}");
 }
@@ -70,7 +70,7 @@ fn tail_follows_until_the_run_ends() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         let mut spawned = spawn(command.args(["tail", "--every", "1"]).arg(run.path()).stdout(Stdio::piped()));
         let mut lines = BufReader::new(spawned.stdout.take().unwrap()).lines();
-        // It is there, and waits.
+        // The command has started, and waits.
         assert!(lines.next().unwrap().unwrap().contains("nothing is sealed yet"));
         seal(run.path(), log, 12, 120);
         assert!(lines.next().unwrap().unwrap().starts_with("read        sealed segments of a live run"));
@@ -151,7 +151,7 @@ fn no_command_changes_a_byte() {
             let name = command[0].as_ref().to_string_lossy();
             assert!(files(run.path()) == before, "`{name}` changed {}", path.display());
         }
-        // A log by hand has no `.generate`, so there is no answer; it is read all the same.
+        // A hand-made log has no `.generate`, so the command has no answer; it reads the log anyway.
         let output = anabranch(&[&"what-if", &path, &"--capacity", &"3"]);
         assert_eq!(output.status.code(), Some(2));
         assert!(files(run.path()) == before, "`what-if` changed {}: {}", path.display(), text(&output.stderr));

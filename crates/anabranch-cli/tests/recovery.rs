@@ -1,4 +1,4 @@
-//! Runs that lie in part elsewhere, or are damaged: what is found, what is salvaged, what is named.
+//! Damaged runs, and runs whose payloads are only in the segments: what the commands read, salvage and report.
 
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
 mod scripted;
@@ -15,7 +15,7 @@ use anabranch_stream::Run;
 use runs::{answer, complaint, events, files, json, killed, read};
 use scripted::{HandClock, Script};
 
-/// A run whose log has dropped all payloads but those of groups that nothing settled, and these ids of consumed groups.
+/// A run whose log dropped the payloads of all settled groups, and the ids of those that were consumed.
 fn dropped(run: &Path) -> Vec<GroupId> {
     let clock = HandClock::default();
     let sealer = |run: &Path| {
@@ -54,7 +54,7 @@ fn payloads_that_lie_in_the_segments_alone_are_found_there() {
     assert!(error.contains("parquet/"), "{error}");
     let payloads = SealedPayloads::of(run.path().join("parquet"));
     for id in &consumed {
-        // The same script makes the same run, which kept them.
+        // The same script makes the same run, which kept its payloads.
         assert_eq!(payloads.read(id).unwrap(), Some(whole.payload(id).unwrap()));
     }
     drop((log, whole));
@@ -63,7 +63,7 @@ fn payloads_that_lie_in_the_segments_alone_are_found_there() {
     let spans = |run: &Path| json(0, &[&"history", &run, &id, &"--json"])["spans"].clone();
     assert_eq!(spans(run.path()), spans(twin.path()));
     let text = answer(0, &[&"verify", &run.path()]);
-    assert!(text.contains(&format!("; {} more lie in the segments alone", counts.dropped)), "{text}");
+    assert!(text.contains(&format!("; {} more are only in the segments", counts.dropped)), "{text}");
     let copy = twin.path().join("copy");
     answer(0, &[&"export", &run.path(), &"--to", &copy]);
     let text = answer(0, &[&"verify", &copy]);
@@ -71,7 +71,7 @@ fn payloads_that_lie_in_the_segments_alone_are_found_there() {
 
     fs::rename(run.path().join("parquet"), run.path().join("lost")).unwrap();
     let text = answer(1, &[&"verify", &run.path()]);
-    assert!(text.contains("the log has dropped payloads") && text.contains("put back the segments"), "{text}");
+    assert!(text.contains("the log dropped payloads") && text.contains("put the segments back"), "{text}");
     let error = complaint(&[&"history", &run.path(), &id]);
     assert!(error.contains("parquet/"), "{error}");
 }
@@ -87,7 +87,7 @@ fn a_damaged_run_is_salvaged_and_what_is_missing_is_named() {
     let error = complaint(&[&"salvage", &run.path(), &"--to", &new.path().join("whole")]);
     assert!(error.contains("exists already"), "{error}");
 
-    // Cut the write-ahead log; what HEAD knew of is missing, and named.
+    // Cut the write-ahead log: events that HEAD counts are missing, and the command names them.
     let log = fs::read_dir(run.path().join("log")).unwrap().map(|entry| entry.unwrap().path());
     let wal = log
         .filter(|path| path.extension().is_some_and(|end| end == "log"))
@@ -103,7 +103,7 @@ fn a_damaged_run_is_salvaged_and_what_is_missing_is_named() {
     let (first, last) = (Seq(kept.len() as u64), Seq(whole.len() as u64 - 1));
     assert!(text.contains(&format!("missing     events {first} to {last}")), "{text}");
     answer(0, &[&"verify", &to]);
-    // With its segments sealed before, nothing is missing.
+    // If the segments were sealed before, nothing is missing.
     let to = new.path().join("sealed");
     answer(0, &[&"export", &new.path().join("whole"), &"--to", &run.path().join("parquet")]);
     let json = json(0, &[&"salvage", &run.path(), &"--to", &to, &"--json"]);

@@ -1,4 +1,4 @@
-//! The report of finished, killed and live runs, and of Parquet alone: what it says, and that reading changes nothing.
+//! The report of finished, killed and live runs, and of a Parquet folder: its contents, and that reading changes nothing.
 
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
 mod scripted;
@@ -12,7 +12,7 @@ use anabranch_parquet::Segments;
 use runs::{anabranch, events, files, read, record};
 use serde_json::Value;
 
-/// The page, and what the command said of it in JSON.
+/// The page, and the command's answer in JSON.
 fn report(run: &Path) -> (String, Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.html");
@@ -50,7 +50,7 @@ fn a_killed_run_is_drawn_without_changing_a_byte() {
         let shown = format!("<i class=\"{reason}\"></i>{reason} {}</li>", audit.groups.excluded[reason]);
         assert!(page.contains(&shown), "no `{shown}`");
     }
-    // Every consumed group is in one cell of the heat map of consumed ones, and in none of the others'.
+    // Every consumed group is in exactly one cell of the heat map of consumed groups, and in no other heat map.
     let cells = |title: &str| {
         let (_, after) = page.split_once(&format!("<b>{title}</b>")).unwrap();
         let svg = after.split_once("</svg>").unwrap().0;
@@ -104,7 +104,7 @@ fn a_live_run_says_how_far_it_is_sealed() {
         let mut segments = Segments::open(run.path().join("parquet")).unwrap();
         segments.seal(&events, |id| Ok(journal.payload(id)?)).unwrap();
         let (page, _) = report(run.path());
-        assert!(page.contains("live: as far as it is sealed") && page.contains("sealed segments of a live run"));
+        assert!(page.contains("live: only the sealed part") && page.contains("sealed segments of a live run"));
         assert!(page.contains("through #59 at "), "{page}");
     });
 }
@@ -117,7 +117,7 @@ fn the_report_never_lies_in_the_run() {
     let output = anabranch(&[&"report", &run.path(), &"-o", &run.path().join("log/report.html")]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
-    assert!(error.contains("lies inside the run") && error.contains("-o"), "{error}");
+    assert!(error.contains("is inside the run") && error.contains("-o"), "{error}");
     assert!(files(run.path()) == before);
     let output = anabranch(&[&"report", &run.path(), &"-o", &"/nowhere/at/all.html"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

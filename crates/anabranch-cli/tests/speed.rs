@@ -1,4 +1,4 @@
-//! How fast a long log is audited and verified: run by hand, since it takes minutes to make the log.
+//! Measures how fast a long log is audited and verified. Run it by hand, because making the log takes minutes.
 //!
 //! `ANABRANCH_GROUPS=1000000 cargo test -p anabranch-cli --test speed -- --ignored --nocapture`
 
@@ -38,7 +38,7 @@ fn measure(arguments: &[&str], path: &Path) -> (f64, f64) {
     (begun.elapsed().as_secs_f64(), peak)
 }
 
-/// A run in a database and its segments, and what each question costs on either: seconds and peak memory in MB.
+/// Makes a run in a database and in segments, and measures each command on both: seconds and peak memory in MB.
 fn measured(groups: u64) -> Vec<(String, f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
     let (run, parquet) = (folder.path().join("run"), folder.path().join("parquet"));
@@ -65,8 +65,8 @@ fn long_logs_are_read_fast_and_in_bounded_memory() {
     let (short, long) = (measured(groups / 10), measured(groups));
     for ((name, _, before), (_, _, megabytes)) in short.into_iter().zip(long) {
         let slope = 1e6 * (megabytes - before) / (groups as f64 * 0.9);
-        println!("{name} {slope:6.1} bytes a group");
+        println!("{name} {slope:6.1} bytes per group");
         assert!(megabytes < 500.0, "{name}: {megabytes} MB for {groups} groups");
-        assert!(slope < 64.0, "{name}: {slope} bytes a group between {} groups and {groups}", groups / 10);
+        assert!(slope < 64.0, "{name}: {slope} bytes per group between {} groups and {groups}", groups / 10);
     }
 }

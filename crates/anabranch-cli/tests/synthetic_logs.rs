@@ -1,4 +1,4 @@
-//! The log that speed is measured on keeps the contract.
+//! The log that the speed measurements use keeps the contract.
 
 mod synthetic;
 
@@ -17,7 +17,7 @@ fn a_synthetic_log_is_sound() {
     assert!(audit.gap.consumed.max() == Some(1) && audit.gap.consumed.mean() > Some(0.1), "{audit}");
 }
 
-/// Of a group that was settled long before only its name is kept, and that is enough.
+/// The verifier keeps only the name of a group that was settled long before, and that is enough.
 #[test]
 fn a_group_settled_long_before_is_not_taken_for_a_new_one() {
     let mut log: Vec<Event> = Synthetic::new(20_000).collect();

@@ -94,7 +94,7 @@ fn a_pipeline_is_drawn_as_it_was() {
     let events = recorded::seal(folder.path(), recorded::LIMIT, |_| {});
     let (lanes, counter) = check(&traced(folder.path()));
 
-    // Four groups of two samples run at once: eight slots, and each sample where the log has it.
+    // Four groups of two samples run at once: eight slots, and each sample runs when the log says.
     let slots = lanes.keys().filter(|(group, _)| *group == GENERATION).count();
     assert_eq!(slots, 8);
     let mut expected: Vec<(String, u64, u64)> = Vec::new();
@@ -110,7 +110,7 @@ fn a_pipeline_is_drawn_as_it_was() {
     drawn.sort();
     assert_eq!(drawn, expected);
 
-    // A sample that two versions wrote is split where the second was installed.
+    // A sample that two versions wrote is split at the moment when the second was installed.
     let installed: BTreeMap<u64, u64> = events.iter().filter_map(published).collect();
     let versions = lanes.iter().filter(|((group, _), _)| *group == GENERATION).flat_map(|(_, bars)| bars);
     let versions: Vec<&Bar> = versions.filter(|bar| bar.args["version"].is_number()).collect();
@@ -120,7 +120,7 @@ fn a_pipeline_is_drawn_as_it_was() {
     for bar in split {
         assert_eq!(bar.start, installed[&bar.args["version"].as_u64().unwrap()], "{bar:?}");
     }
-    // And each that several wrote has its versions one after another, from its oldest to its newest.
+    // A sample that several versions wrote shows them one after another, from the oldest to the newest.
     let mut crossed = 0;
     for (name, oldest, newest) in events.iter().flat_map(versions_of) {
         let bars = lanes.values().find(|bars| bars.iter().any(|bar| bar.name == name)).unwrap();
@@ -201,8 +201,8 @@ fn nothing_is_written_into_the_run() {
     killed(run.path());
     let before = files(run.path());
     let error = complaint(&[&"timeline", &run.path(), &"-o", &run.path().join("trace.json")]);
-    assert!(error.contains("lies in the run, which is only read"), "{error}");
+    assert!(error.contains("is inside the run, which this command must not change"), "{error}");
     let error = complaint(&[&"timeline", &run.path(), &"-o", &"/nowhere/at/all/trace.json"]);
-    assert!(error.contains("is no folder: make it first"), "{error}");
+    assert!(error.contains("create it first"), "{error}");
     assert!(files(run.path()) == before);
 }

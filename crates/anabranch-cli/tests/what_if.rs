@@ -36,7 +36,7 @@ fn a_grid_is_what_the_library_predicts() {
     assert_eq!(json["varied"], serde_json::json!(["max-staleness", "capacity", "unused"]));
     let points = json["points"].as_array().unwrap();
     assert_eq!(points.len(), 8);
-    // Through text and back, as the answer went.
+    // The answer went through text, so the expectation does too.
     let told = |outcome: &anabranch_replay::Outcome| -> serde_json::Value {
         serde_json::from_str(&serde_json::to_string(outcome).unwrap()).unwrap()
     };
@@ -58,17 +58,17 @@ fn a_grid_is_what_the_library_predicts() {
 
     let text = answer(0, &arguments);
     assert_narrow(&text);
-    let (check, table) = (text.find("self-check  the log's own schedule adds up"), text.find("max-staleness"));
+    let (check, table) = (text.find("self-check  the log's own schedule is consistent"), text.find("max-staleness"));
     assert!(check.unwrap() < table.unwrap(), "{text}");
-    assert!(text.contains("with its own settings the log comes to what it did\n"), "{text}");
+    assert!(text.contains("with the recorded settings, every group ends as in the log\n"), "{text}");
     let groups = recording.groups();
     let all = serde_json::json!({ "part": groups, "of": groups });
     assert_eq!(json["reproduced"], serde_json::json!({ "fates": all, "times": all, "first": null }));
-    assert!(text.contains("Unknown: what other weights would have written"), "{text}");
+    assert!(text.contains("No answer knows what other weights would have written"), "{text}");
     assert!(files(folder.path()) == before, "a reader changed the run");
 }
 
-/// The demo's recorded run: three sessions, each of which published under a mode of its own.
+/// The demo's recorded run has three sessions, each with its own weight-sync mode.
 #[test]
 fn a_run_of_several_sessions_is_asked_about_whole_or_by_its_first() {
     let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../../datasets/recorded/parquet");
@@ -80,11 +80,11 @@ fn a_run_of_several_sessions_is_asked_about_whole_or_by_its_first() {
     assert!((1..16).contains(&steps), "{steps}");
     let told =
         |answer: &Value| (answer["reproduced"]["fates"]["part"].as_u64(), answer["reproduced"]["fates"]["of"].as_u64());
-    assert_eq!(told(&first).0, told(&first).1, "every group of the first session ends as it did");
+    assert_eq!(told(&first).0, told(&first).1, "every group of the first session ends as in the log");
     assert!(told(&first).1 < told(&whole).1);
-    // What the abort mode of the third strikes is not in the log.
+    // The log does not tell which samples the abort mode of the third session would hit.
     let share = whole["reproduced"]["fates"]["part"].as_f64().unwrap() / told(&whole).1.unwrap() as f64;
-    assert!(share > 0.85, "{share} of all groups end as they did");
+    assert!(share > 0.85, "{share} of all groups end as in the log");
 }
 
 #[test]
@@ -127,7 +127,9 @@ fn a_heat_map_shows_two_settings() {
     std::fs::remove_file(&file).unwrap();
     let output = ask(&["--max-staleness", "0..2"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(runs::text(&output.stderr).contains("needs two settings with several values each, and 1 have"));
+    assert!(
+        runs::text(&output.stderr).contains("expected two settings with several values each for a heat map, found 1")
+    );
     assert!(!file.exists());
 }
 
@@ -137,13 +139,13 @@ fn wrong_questions_say_what_to_ask() {
     recorded::seal(folder.path(), recorded::LIMIT, |_| {});
     let path = folder.path();
     for (question, told) in [
-        (vec![], "no setting is asked about: give at least one"),
-        (vec!["--capacity", "4..1"], "its first number is above its last"),
-        (vec!["--capacity", "x"], "give one, a list `16,32,64` or a range `0..4`"),
-        (vec!["--order", "oldest"], "give fifo, freshest or stalest"),
+        (vec![], "expected at least one setting"),
+        (vec!["--capacity", "4..1"], "whose first number is not above its last"),
+        (vec!["--capacity", "x"], "a list such as 16,32,64 or a range such as 0..4, found `x`"),
+        (vec!["--order", "oldest"], "expected fifo, freshest or stalest, found `oldest`"),
         (vec!["--unused", "retry"], "`retry:3` for three leases"),
         (vec!["--capacity", "0"], "capacity: must be at least 1"),
-        (vec!["--max-staleness", "0..999", "--capacity", "1..999"], "999000 combinations are too many"),
+        (vec!["--max-staleness", "0..999", "--capacity", "1..999"], "found 999000: give fewer values"),
     ] {
         let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"what-if", &path];
         arguments.extend(question.iter().map(|argument| argument as &dyn AsRef<std::ffi::OsStr>));

@@ -7,11 +7,11 @@ use crate::{Digest, Fields, Prompt, PromptId};
 /// A dataset that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
-    /// It has no rows.
-    #[error("dataset `{0}` has no rows: a run needs at least one prompt")]
+    /// The dataset has no rows.
+    #[error("dataset `{0}`: expected at least one row, found none")]
     Empty(String),
     /// A row without tokens.
-    #[error("dataset `{dataset}` row {row} has no tokens: every prompt needs at least one token to continue")]
+    #[error("dataset `{dataset}` row {row}: expected at least one token to continue, found none")]
     NoTokens {
         /// The dataset.
         dataset: String,
@@ -29,10 +29,10 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// A dataset of `rows`: token ids to continue, and the other fields.
+    /// Creates a dataset. Each row has the token ids to continue, and the other fields.
     ///
     /// # Errors
-    /// Where there are no rows, or one has no tokens.
+    /// Returns an error if there are no rows, or if a row has no tokens.
     pub fn new(name: impl Into<Arc<str>>, rows: Vec<(Vec<u32>, Fields)>) -> Result<Self, DatasetError> {
         let name = name.into();
         if rows.is_empty() {
@@ -51,12 +51,12 @@ impl Dataset {
         &self.name
     }
 
-    /// How many rows it has.
+    /// The number of rows.
     pub fn len(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// Never: a dataset has at least one row.
+    /// Always false: a dataset has at least one row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -66,7 +66,7 @@ impl Dataset {
         self.digest
     }
 
-    /// The prompt of `row` in `epoch`; nothing past the end.
+    /// The prompt of `row` in `epoch`, or `None` past the end.
     pub fn prompt(&self, epoch: u32, row: u64) -> Option<Prompt> {
         let (tokens, fields) = self.rows.get(usize::try_from(row).ok()?)?;
         let id = PromptId { dataset: self.name.clone(), epoch, row };

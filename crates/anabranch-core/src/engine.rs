@@ -1,4 +1,4 @@
-//! The engine trait: what generates tokens.
+//! The trait of engines, which generate tokens.
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EngineError, SpanVersion, Version};
 
-/// What becomes of samples in flight when new weights are installed.
+/// What happens to the samples in flight when new weights are installed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WeightSync {
-    /// Running requests return to the waiting queue; prefix tokens, log-probs and spans are kept, the KV cache is
-    /// recomputed under the new weights.
+    /// Running requests return to the waiting queue. Their tokens, log-probs and spans are kept; the KV cache is
+    /// computed again under the new weights.
     #[default]
     Retract,
-    /// The KV cache is kept and generation goes on; spans after it are marked `kv_carried`.
+    /// Generation continues with the old KV cache; later spans are marked `kv_carried`.
     InPlace,
-    /// No new work; wait until no request runs on an engine.
+    /// No new request starts, and the publication waits until no request runs on an engine.
     Drain,
-    /// What runs ends aborted.
+    /// Running requests are aborted.
     Abort,
 }
 
 impl WeightSync {
-    /// Every mode.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Retract, Self::InPlace, Self::Drain, Self::Abort];
 
     /// Its name in tables and on command lines: `retract`, `in_place`, `drain` or `abort`.
@@ -62,18 +62,18 @@ impl std::str::FromStr for WeightSync {
     }
 }
 
-/// How tokens are drawn.
+/// How tokens are sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 is greedy.
+    /// The temperature, by which logits are divided; 0 means greedy sampling.
     pub temperature: f32,
-    /// Only the `k` most likely tokens, where set.
+    /// If set, only the `k` most likely tokens are sampled.
     pub top_k: Option<u32>,
-    /// Only the smallest set of tokens whose probability reaches this, where set; in (0, 1].
+    /// If set, only the smallest set of tokens whose total probability reaches this is sampled; in (0, 1].
     pub top_p: Option<f32>,
-    /// The most tokens to generate.
+    /// The largest number of tokens to generate.
     pub max_tokens: u32,
-    /// Generation ends with any of these, which is kept.
+    /// Stop tokens. Generation ends after any of them; the stop token is part of the sample.
     pub stop: Vec<u32>,
 }
 
@@ -83,30 +83,31 @@ impl Default for Sampling {
     }
 }
 
-/// What keys a sample's randomness: with the position it determines every token, whatever shares its batch and however
-/// often the process was restarted.
+/// The key of a sample's randomness. Together with the position it determines the random draw of every token,
+/// independently of other samples in the same engine batch and of restarts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SamplingKey {
     /// The run's seed.
     pub seed: u64,
     /// A hash of the lease's name.
     pub lease: u64,
-    /// Which sample of the group.
+    /// The index of the sample in its group.
     pub sample: u32,
 }
 
-/// One call of an engine: continue these tokens.
+/// One call of an engine: it continues these tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// The request's name, prefixed by the run's.
     pub id: String,
     /// The token ids to continue.
     pub tokens: Vec<u32>,
-    /// Generated tokens of this sample before this call (earlier turns): the position of the first token drawn.
+    /// The number of tokens that earlier calls (turns) generated for this sample; this is the position of the first new
+    /// token.
     pub position: u32,
-    /// How.
+    /// How to sample the tokens.
     pub sampling: Sampling,
-    /// The key of its randomness.
+    /// The key of the sample's randomness.
     pub key: SamplingKey,
 }
 
@@ -117,9 +118,9 @@ pub enum Finish {
     Stop,
     /// At the token limit.
     Length,
-    /// It was given up.
+    /// The engine gave it up.
     Abort {
-        /// Why.
+        /// The cause.
         cause: String,
     },
 }
@@ -129,34 +130,36 @@ pub enum Finish {
 pub struct Chunk {
     /// The token ids, in order.
     pub tokens: Vec<u32>,
-    /// Log-prob (nats) of each at the sampling temperature, before top-k and top-p.
+    /// Log-prob (nats) of each token at the sampling temperature, before top-k and top-p.
     pub logprobs: Vec<f32>,
-    /// Log-prob of each under the truncated distribution, where top-k or top-p was on.
+    /// Log-prob of each token under the truncated distribution, if top-k or top-p is set.
     pub truncated_logprobs: Option<Vec<f32>>,
-    /// Whose weights produced them.
+    /// The version whose weights produced the tokens.
     pub version: SpanVersion,
-    /// Whether the KV cache under them was computed by older weights.
+    /// Whether older weights computed the KV cache before these tokens.
     pub kv_carried: bool,
-    /// Set on the last chunk.
+    /// How the request ended; set on the last chunk only.
     pub finish: Option<Finish>,
 }
 
-/// What generates. In-process engines, HTTP engines and scripted ones are alike; `Arc<dyn Engine<Weights = W>>` works.
+/// Generates tokens. Implement it for in-process engines, HTTP engines and scripted engines. `Arc<dyn Engine<Weights =
+/// W>>` is an engine too.
 pub trait Engine: Send + Sync + 'static {
-    /// What a publication hands over: device buffers in process, files or handles over HTTP, a number when scripted.
+    /// The type of the weights that a publication passes to the engine: device buffers in process, files or handles
+    /// over HTTP, a number in a scripted engine.
     type Weights: Send + 'static;
 
-    /// Starts to generate at the call and goes on whether or not the stream is polled. Dropping the stream cancels.
-    /// The last chunk carries [`Chunk::finish`].
+    /// Starts to generate immediately, and continues even if the stream is not polled. Dropping the stream cancels the
+    /// request. The last chunk has [`Chunk::finish`].
     fn generate(&self, request: Request) -> BoxStream<'static, Result<Chunk, EngineError>>;
 
-    /// Stops generation for a publication; ready when nothing more is sampled under the old weights. Idempotent.
+    /// Pauses generation for a publication. Ready when no more tokens are sampled under the old weights. Idempotent.
     fn pause(&self, mode: WeightSync) -> BoxFuture<'static, Result<(), EngineError>>;
 
-    /// Installs weights under a version; between [`pause`](Self::pause) and [`resume`](Self::resume).
+    /// Installs weights under a version. Called between [`pause`](Self::pause) and [`resume`](Self::resume).
     fn install(&self, weights: Self::Weights, version: Version) -> BoxFuture<'static, Result<(), EngineError>>;
 
-    /// Lets generation go on. Idempotent.
+    /// Resumes generation. Idempotent.
     fn resume(&self) -> BoxFuture<'static, Result<(), EngineError>>;
 }
 

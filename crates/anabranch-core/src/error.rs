@@ -1,4 +1,4 @@
-//! What can go wrong, where, and what to do.
+//! The errors of a pipeline. Each says what failed, where, and what to do.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::{GroupId, Version};
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error of a pipeline: it reaches the consumer of the stream, which then ends.
+/// An error of a pipeline. The stream yields it to its consumer and then ends.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,68 +20,70 @@ pub enum Error {
     /// The learner failed.
     #[error("learner: {0}")]
     Learner(#[from] LearnerError),
-    /// A group whose parts disagree; it is in the log.
+    /// The parts of a group contradict each other. The group is in the log.
     #[error(transparent)]
     Malformed(#[from] MalformedGroup),
     /// A token carries a version that the clock has not reached; the group is in the log.
     #[error(
-        "group {group} carries {version}, but only {installed} is installed: two runs publish to one engine, or the engine \
+        "group {group}: expected versions up to {installed}, found {version}: two runs publish to one engine, or the \
+         engine \
          invents versions"
     )]
     FutureVersion {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// The version it carries.
+        /// The version of the token.
         version: Version,
-        /// What is installed.
+        /// The installed version.
         installed: String,
     },
-    /// A filter or a reward function of the user's panicked or failed; the group is in the log.
+    /// A filter or a reward function of the user panicked or failed. The group is in the log.
     #[error("{operator} failed on group {group}, which stays in the log: {message}")]
     Handler {
-        /// Which operator, with its name.
+        /// The operator, with its name.
         operator: String,
-        /// On which group.
+        /// The group.
         group: GroupId,
-        /// What it said.
+        /// The message of the panic or error.
         message: String,
     },
-    /// An argument that makes no sense.
+    /// An argument is wrong.
     #[error("{argument}: {message}")]
     Argument {
-        /// Which argument.
+        /// The argument.
         argument: &'static str,
-        /// What is wrong and what is right.
+        /// What was found and what was expected.
         message: String,
     },
     /// The pipeline was resumed under other settings.
     #[error(
-        "the run was recorded with {operator}.{field} = {recorded}, now it is {now}: restore the setting, accept the \
+        "expected {operator}.{field} = {recorded}, as recorded in the run, found {now}: restore the setting, accept \
+         the \
          change (`accept_changes`, on the command line --accept-changes), or start another run"
     )]
     Changed {
-        /// Which operator.
+        /// The operator.
         operator: String,
-        /// Which of its settings.
+        /// The name of the setting.
         field: String,
-        /// What the log says.
+        /// The recorded value.
         recorded: String,
-        /// What the pipeline says.
+        /// The value of the pipeline.
         now: String,
     },
     /// No checkpoint can be loaded.
-    #[error("no checkpoint of the run can be loaded, the last tried said: {0}; restore one from a backup")]
+    #[error("no checkpoint of the run can be loaded; the last error was: {0}; restore a checkpoint from a backup")]
     NoCheckpoint(String),
     /// A task of the pipeline panicked.
     #[error("a pipeline task ended early: {0}")]
     Task(String),
 }
 
-/// The log could not be written or read. After a write error a journal is poisoned: it refuses everything.
+/// The log could not be written or read. After a write error, a journal refuses all further writes.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("log: {message}")]
 pub struct JournalError {
-    /// What, where and what to do.
+    /// What failed, where, and what to do.
     pub message: String,
     /// The cause.
     #[source]
@@ -89,12 +91,12 @@ pub struct JournalError {
 }
 
 impl JournalError {
-    /// An error that says what, where and what to do.
+    /// Creates an error. The message says what failed, where, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None }
     }
 
-    /// The same, with its cause.
+    /// Creates an error with its cause.
     pub fn caused(message: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self { message: message.into(), source: Some(Arc::new(source)) }
     }
@@ -103,10 +105,10 @@ impl JournalError {
 /// An engine failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EngineError {
-    /// It may work when tried again.
+    /// The call may succeed if it is tried again.
     #[error("{0} (transient)")]
     Transient(String),
-    /// It will not.
+    /// Trying again will not help.
     #[error("{0}")]
     Fatal(String),
 }
@@ -115,7 +117,7 @@ pub enum EngineError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct LearnerError {
-    /// What, where and what to do.
+    /// What failed, where, and what to do.
     pub message: String,
     /// The cause.
     #[source]
@@ -123,22 +125,22 @@ pub struct LearnerError {
 }
 
 impl LearnerError {
-    /// An error that says what, where and what to do.
+    /// Creates an error. The message says what failed, where, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None }
     }
 
-    /// The same, with its cause.
+    /// Creates an error with its cause.
     pub fn caused(message: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self { message: message.into(), source: Some(Arc::new(source)) }
     }
 }
 
-/// A group whose parts disagree.
+/// The parts of a group contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("group {group} is malformed: {fault}; it is in the log with its payload")]
+#[error("group {group} is malformed: {fault}; the log has the group with its payload")]
 pub struct MalformedGroup {
-    /// Which group.
+    /// The group.
     pub group: GroupId,
     /// What is wrong.
     pub fault: String,

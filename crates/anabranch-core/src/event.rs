@@ -1,4 +1,4 @@
-//! The events of a run: its log, and the only truth about it.
+//! The events of a run. Everything that tools say about a run is computed from them.
 
 use std::collections::BTreeMap;
 
@@ -14,45 +14,45 @@ pub const FORMAT: u32 = 1;
 /// One record of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place in the log.
+    /// The place of the event in the log.
     pub seq: Seq,
-    /// Which opening of the run wrote it, from 0.
+    /// The session (opening of the run) that wrote the event, from 0.
     pub session: u32,
-    /// Nanoseconds since that session's start.
+    /// Nanoseconds since the start of that session.
     pub at: u64,
     /// Wall time, milliseconds since the Unix epoch.
     pub wall_ms: u64,
-    /// What let it happen.
+    /// The earlier events that made this event possible.
     pub enablers: Vec<Enabler>,
-    /// Nanoseconds between the last of its enablers and it.
+    /// Nanoseconds between the last of its enablers and the event.
     pub delay: u64,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// What the log keeps of a sample beside its payload.
+/// A summary of a sample, which the log keeps besides the payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleSummary {
-    /// How it ended.
+    /// How the sample ended.
     pub status: Status,
-    /// Tokens the policy generated.
+    /// The number of tokens that the policy generated.
     pub generated: u32,
-    /// Its reward.
+    /// The reward.
     pub reward: Option<f64>,
-    /// The oldest version in any of its spans.
+    /// The oldest version in any span.
     pub oldest: Option<OldestVersion>,
-    /// The newest version in its last span.
+    /// The newest version in the last span.
     pub newest: Option<Version>,
-    /// When it went through its life.
+    /// When the sample was submitted, ended and was scored.
     pub times: SampleTimes,
 }
 
-/// What the log keeps of a group beside its payload.
+/// A summary of a group, which the log keeps besides the payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupSummary {
-    /// How many samples the pipeline asked for.
+    /// The number of samples that the pipeline asked for.
     pub expected: u32,
-    /// One entry a sample.
+    /// One entry per sample.
     pub samples: Vec<SampleSummary>,
 }
 
@@ -62,7 +62,7 @@ impl GroupSummary {
         self.samples.iter().filter_map(|sample| sample.oldest).reduce(OldestVersion::older)
     }
 
-    /// Tokens the policy generated, over all samples.
+    /// The number of tokens that the policy generated, over all samples.
     pub fn generated(&self) -> u64 {
         self.samples.iter().map(|sample| u64::from(sample.generated)).sum()
     }
@@ -78,18 +78,18 @@ impl GroupSummary {
 pub enum Reason {
     /// A sample was aborted, or failed without a reward.
     Aborted,
-    /// A user filter refused it.
+    /// A user filter rejected the group.
     Filtered {
         /// The filter's name.
         name: String,
     },
-    /// Its parts disagree.
+    /// The parts of the group contradict each other.
     Malformed,
     /// A token carries a version that the clock has not reached.
     FutureVersion,
-    /// A limit is set and nobody can bound its version.
+    /// The version of the group is unknown, and a staleness limit is set.
     UnknownVersion,
-    /// Its gap was over the limit when it was to be trained on.
+    /// The gap of the group was over the limit when it left the buffer.
     Stale {
         /// The gap.
         gap: u64,
@@ -97,7 +97,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason without its details, as tables and metrics name it.
+    /// The name of the reason, without details, for tables and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Aborted => "aborted",
@@ -110,27 +110,27 @@ impl Reason {
     }
 }
 
-/// What becomes of an excluded group's prompt.
+/// What happens to the prompt of an excluded group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Then {
-    /// Nothing.
+    /// The prompt is dropped.
     Drop,
-    /// It is queued to be leased again under this name.
+    /// The prompt is queued to be leased again under this name.
     Retry(GroupId),
-    /// Nothing: its attempts are used up.
+    /// The prompt is dropped because its attempts are used up.
     Exhausted,
 }
 
-/// A group as it was taken for training.
+/// A group that was taken for training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TakenGroup {
     /// Which group.
     pub id: GroupId,
-    /// When it left the buffer: nanoseconds since the session's start; absent without a buffer.
+    /// When the group left the buffer, in nanoseconds since the session's start; `None` without a buffer.
     pub dequeued: Option<u64>,
-    /// Its version gap at that moment; absent where a version is unknown.
+    /// The version gap of the group when the batch was taken; `None` if a version is unknown.
     pub gap: Option<u64>,
-    /// Its step lag at that moment.
+    /// The step lag of the group at that moment.
     pub step_lag: Option<u64>,
 }
 
@@ -143,36 +143,36 @@ pub enum EventKind {
         library: String,
         /// The event format.
         format: u32,
-        /// What the user said of the run.
+        /// The settings that the user gave for the run.
         settings: Fields,
     },
-    /// An operator of the pipeline met the run with these settings.
+    /// An operator of the pipeline began to work with these settings.
     Configured {
-        /// Which operator, by name.
+        /// The name of the operator.
         operator: String,
         /// Its settings.
         settings: Fields,
     },
     /// Generation of a prompt began.
     Leased {
-        /// The lease, and the group to be.
+        /// The lease, whose name the group will have.
         id: GroupId,
-        /// For fresh prompts: the position in the dataset's order over all epochs.
+        /// For fresh prompts, the position in the dataset's order over all epochs.
         position: Option<u64>,
     },
-    /// A lease of an earlier session went out again.
+    /// A lease of an earlier session was issued again.
     Reissued {
         /// The lease.
         id: GroupId,
-        /// Which re-issue, from 1.
+        /// The number of the re-issue, from 1.
         reissue: u32,
     },
-    /// Every sample of a group has its terminal status, and its reward or a reason for having none. The payload is
-    /// stored with this record.
+    /// Every sample of a group has ended, and has a reward or a reason for having none. The payload is stored with this
+    /// record.
     Completed {
         /// Which group.
         id: GroupId,
-        /// What came of it.
+        /// A summary of the group.
         summary: GroupSummary,
         /// Digest of the stored payload.
         payload: Digest,
@@ -190,98 +190,98 @@ pub enum EventKind {
         reason: Reason,
         /// What becomes of its prompt.
         then: Then,
-        /// When it left the buffer, if it was in it.
+        /// When the group left the buffer, if it was in the buffer.
         dequeued: Option<u64>,
     },
     /// A batch was taken for training: the commit point.
     BatchTaken {
-        /// The training step that it is for.
+        /// The training step of the batch.
         step: TrainingStep,
-        /// The version against which its gaps were judged.
+        /// The version against which the gaps were judged.
         version: Option<Version>,
-        /// Its groups, in dequeue order.
+        /// The groups, in the order in which they left the buffer.
         groups: Vec<TakenGroup>,
         /// Digest of the ordered ids and payload digests.
         digest: Digest,
     },
     /// A training step was made.
     Stepped {
-        /// Which step, from 1.
+        /// The number of the step, from 1.
         step: TrainingStep,
         /// Optimizer updates so far.
         updates: u64,
         /// The loss.
         loss: f64,
-        /// Whatever else the learner measured.
+        /// The learner's other metrics.
         metrics: BTreeMap<String, f64>,
-        /// Digest of the weights after it.
+        /// Digest of the weights after the step.
         weights: Digest,
     },
-    /// A training step was made again from the log.
+    /// A training step was trained again from the log.
     Restepped {
-        /// Which step.
+        /// The number of the step.
         step: TrainingStep,
-        /// Digest of the weights after it.
+        /// Digest of the weights after the step.
         weights: Digest,
-        /// Whether that equals the digest recorded first.
+        /// Whether the digest equals the digest of the original step.
         equal: bool,
     },
-    /// A publication was begun; its version is used up.
+    /// A publication began. Its version number is now used up.
     Publishing {
         /// The new version.
         version: Version,
-        /// The training step of its weights.
+        /// The training step of the weights.
         step: TrainingStep,
-        /// Optimizer updates in its weights.
+        /// The number of optimizer updates in the weights.
         updates: u64,
-        /// Digest of its weights.
+        /// Digest of the weights.
         weights: Digest,
-        /// What became of the samples in flight.
+        /// What happened to the samples in flight.
         mode: WeightSync,
     },
     /// The new weights are installed on the engines and the clock has advanced.
     Published {
         /// The new version.
         version: Version,
-        /// The training step of its weights.
+        /// The training step of the weights.
         step: TrainingStep,
-        /// Optimizer updates in its weights.
+        /// The number of optimizer updates in the weights.
         updates: u64,
-        /// Digest of its weights.
+        /// Digest of the weights.
         weights: Digest,
-        /// When the engines began to pause: nanoseconds since the session's start.
+        /// When the engines began to pause, in nanoseconds since the session's start.
         pause_began: u64,
-        /// When the engines had paused.
+        /// When all engines had paused.
         paused: u64,
     },
-    /// Generation went on after a publication.
+    /// Generation resumed after a publication.
     GenerationResumed {
-        /// The version installed.
+        /// The installed version.
         version: Version,
     },
     /// The last published weights were installed again after a restart.
     Reinstalled {
-        /// The version they had, and have.
+        /// The version of the weights, which stays the same.
         version: Version,
         /// The training step of those weights.
         step: TrainingStep,
         /// Digest of the weights installed.
         weights: Digest,
     },
-    /// The learner's state was saved.
+    /// A checkpoint of the learner was saved.
     Checkpointed {
-        /// Completed training steps in it.
+        /// The number of completed training steps in the checkpoint.
         step: TrainingStep,
-        /// The `BatchTaken` of the last of them.
+        /// The `BatchTaken` record of the last of these steps.
         taken: Option<Seq>,
-        /// Its directory's name.
+        /// The name of the checkpoint's directory.
         name: String,
     },
     /// The run was opened again.
     RunResumed {
         /// The library's version.
         library: String,
-        /// Acknowledged events that a power loss took.
+        /// The number of acknowledged events that a power loss took.
         lost: u64,
     },
     /// The pipeline ended.
@@ -296,7 +296,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Its name, as the schema and the tools print it.
+    /// The name of the kind, as the schema and the tools print it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RunOpened { .. } => "run_opened",
@@ -321,7 +321,8 @@ impl EventKind {
         }
     }
 
-    /// Whether it changes what the gaps and lags of waiting groups are measured against, or comes once a training step.
+    /// Whether the event changes the version or the step against which gaps and lags of waiting groups are measured, or
+    /// happens once per training step.
     pub fn moves_clocks(&self) -> bool {
         matches!(
             self,
@@ -333,7 +334,7 @@ impl EventKind {
         )
     }
 
-    /// The group it is about, where it is about one.
+    /// The group of the event, if it is about a single group.
     pub fn group(&self) -> Option<&GroupId> {
         match self {
             Self::Leased { id, .. }

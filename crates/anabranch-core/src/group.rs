@@ -1,4 +1,4 @@
-//! Samples and groups: what came of one lease.
+//! Samples and groups: the result of a lease.
 
 mod digest;
 
@@ -11,26 +11,28 @@ use crate::{Digest, Fields, GroupId, GroupSummary, OldestVersion, Prompt, Sample
 /// How a sample ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
-    /// It reached a stop token or its natural end.
+    /// The sample reached a stop token or its natural end.
     Completed,
-    /// It reached the token limit.
+    /// The sample reached the token limit.
     Truncated,
-    /// It was given up: by a publication, a timeout, an engine fault past its retries, or a reward fault.
+    /// The sample was given up because of a publication, a timeout, an engine fault after all retries, or a failed
+    /// reward.
     Aborted,
-    /// Its environment failed; with a reward it can still be trained on.
+    /// The environment of the sample failed. The sample can be trained on if it has a reward.
     Failed,
 }
 
-/// When a sample went through its life, in nanoseconds since the session's start; absent where it did not.
+/// The times of a sample, in nanoseconds since the session's start. A time is `None` if the sample did not reach that
+/// point.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleTimes {
-    /// Submitted to the engine.
+    /// When the sample was submitted to the engine.
     pub submitted: Option<u64>,
-    /// First generated token arrived.
+    /// When the first generated token arrived.
     pub first_token: Option<u64>,
-    /// Terminal status reached.
+    /// When the sample ended.
     pub ended: Option<u64>,
-    /// Reward known, or given up.
+    /// When the reward was known or given up.
     pub scored: Option<u64>,
 }
 
@@ -39,23 +41,23 @@ pub struct SampleTimes {
 pub struct Sample {
     /// Prompt tokens, then generated and environment tokens.
     pub tokens: Vec<u32>,
-    /// How many of `tokens` are the prompt's.
+    /// How many of `tokens` belong to the prompt.
     pub prompt_len: u32,
     /// For each token after the prompt, whether the policy generated it (environment and tool tokens: `false`).
     pub loss_mask: Vec<bool>,
     /// Log-prob (nats) of each *generated* token at the sampling temperature, before top-k and top-p.
     pub logprobs: Vec<f32>,
-    /// Log-prob under the truncated distribution, where top-k or top-p was on: as long as `logprobs`.
+    /// Log-prob of each generated token under the truncated distribution, if top-k or top-p was set.
     pub truncated_logprobs: Option<Vec<f32>>,
     /// Which weights produced which generated tokens.
     pub spans: Vec<VersionSpan>,
     /// The reward, once scored.
     pub reward: Option<f64>,
-    /// How it ended.
+    /// How the sample ended.
     pub status: Status,
-    /// Why it was aborted or failed, or has no reward.
+    /// Why the sample was aborted or failed, or has no reward.
     pub cause: Option<String>,
-    /// When.
+    /// The times of the sample.
     pub times: SampleTimes,
 }
 
@@ -65,21 +67,21 @@ impl Sample {
         self.tokens.get(self.prompt_len as usize..).unwrap_or_default()
     }
 
-    /// How many tokens the policy generated.
+    /// The number of tokens that the policy generated.
     pub fn generated(&self) -> u32 {
-        // Eight at a time: each byte of the sum counts up to 255 words, since a truth value is 0 or 1.
+        // Adds eight bytes at a time. A boolean is 0 or 1, so each byte of the sum can count up to 255 words.
         let (words, rest) = bytemuck::cast_slice::<bool, u8>(&self.loss_mask).as_chunks::<8>();
         let lanes = |words: &[[u8; 8]]| words.iter().map(|word| u64::from_ne_bytes(*word)).sum::<u64>();
         let count = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
         words.chunks(255).map(|words| count(&lanes(words).to_ne_bytes())).sum::<u32>() + count(rest)
     }
 
-    /// The oldest version in any span; nothing for a sample without generated tokens.
+    /// The oldest version in any span, or `None` for a sample without generated tokens.
     pub fn oldest(&self) -> Option<OldestVersion> {
         OldestVersion::of(&self.spans)
     }
 
-    /// Aborted, or failed without a reward, which counts as such.
+    /// Whether the sample counts as aborted: it was aborted, or failed without a reward.
     pub fn is_aborted(&self) -> bool {
         self.status == Status::Aborted || (self.status == Status::Failed && self.reward.is_none())
     }
@@ -87,58 +89,71 @@ impl Sample {
     fn fault(&self) -> Option<String> {
         let (response, generated) = (self.response().len(), self.generated());
         if self.prompt_len as usize > self.tokens.len() {
-            return Some(format!("prompt length {} above {} tokens", self.prompt_len, self.tokens.len()));
+            return Some(format!(
+                "expected a prompt length of at most {1}, found {0}",
+                self.prompt_len,
+                self.tokens.len()
+            ));
         }
         if self.loss_mask.len() != response {
-            return Some(format!("loss mask of {} for {response} response tokens", self.loss_mask.len()));
+            return Some(format!(
+                "expected a loss mask for {response} response tokens, found {} entries",
+                self.loss_mask.len()
+            ));
         }
         if self.logprobs.len() != generated as usize {
-            return Some(format!("{} log-probs for {generated} generated tokens", self.logprobs.len()));
+            return Some(format!(
+                "expected {generated} log-probs, one per generated token, found {}",
+                self.logprobs.len()
+            ));
         }
         if let Some(truncated) = &self.truncated_logprobs
             && truncated.len() != generated as usize
         {
-            return Some(format!("{} truncated log-probs for {generated} generated tokens", truncated.len()));
+            return Some(format!(
+                "expected {generated} truncated log-probs, one per generated token, found {}",
+                truncated.len()
+            ));
         }
         if self.logprobs.iter().any(|logprob| logprob.is_nan()) {
-            return Some("a log-prob is NaN".to_owned());
+            return Some("expected numbers as log-probs, found NaN".to_owned());
         }
         if self.reward.is_some_and(f64::is_nan) {
-            return Some("its reward is NaN".to_owned());
+            return Some("expected a number as reward, found NaN".to_owned());
         }
         span::check(&self.spans, generated).err().map(|fault| fault.to_string())
     }
 }
 
-/// The samples of one lease. Admitted, consumed, excluded and retried whole.
+/// The samples of one lease. A group is admitted, consumed, excluded or retried as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its name, that of its lease.
+    /// The name of the group, which is the name of its lease.
     pub id: GroupId,
-    /// What was generated from.
+    /// The prompt.
     pub prompt: Prompt,
     /// How many samples the pipeline asked for.
     pub expected: u32,
     /// The samples.
     pub samples: Vec<Sample>,
-    /// Whatever the user attaches; stored with the group.
+    /// Values that the user attaches; they are stored with the group.
     pub extra: Fields,
 }
 
 impl Group {
-    /// The oldest version in any span of any sample; nothing where no sample has a generated token.
+    /// The oldest version in any span of any sample, or `None` if no sample has a generated token.
     pub fn oldest(&self) -> Option<OldestVersion> {
         self.samples.iter().filter_map(Sample::oldest).reduce(OldestVersion::older)
     }
 
-    /// Largest reward minus smallest; 0 where fewer than two samples have one.
+    /// The largest reward minus the smallest; 0 if fewer than two samples have one.
     pub fn reward_spread(&self) -> f64 {
         let rewards = || self.samples.iter().filter_map(|sample| sample.reward);
         let spread = rewards().fold(f64::NEG_INFINITY, f64::max) - rewards().fold(f64::INFINITY, f64::min);
         spread.max(0.0)
     }
 
-    /// Mean reward of the samples that have one.
+    /// The mean reward of the samples that have one.
     pub fn reward_mean(&self) -> Option<f64> {
         mean(self.samples.iter().filter_map(|sample| sample.reward))
     }
@@ -153,10 +168,10 @@ impl Group {
         self.samples.iter().any(Sample::is_aborted)
     }
 
-    /// Entry check 2: sample count, lengths, rewards and spans agree.
+    /// Entry check 2: sample count, lengths, rewards and spans must agree.
     ///
     /// # Errors
-    /// What is wrong, and with which sample.
+    /// Returns an error that names the fault and the sample.
     pub fn check(&self) -> Result<(), MalformedGroup> {
         let malformed = |fault: String| MalformedGroup { group: self.id.clone(), fault };
         if self.samples.len() != self.expected as usize {
@@ -168,17 +183,17 @@ impl Group {
             return Err(malformed(format!("sample {index}: {fault}")));
         }
         if self.oldest().is_none() {
-            return Err(malformed("no sample has a generated token".to_owned()));
+            return Err(malformed("expected at least one generated token, found none in any sample".to_owned()));
         }
         Ok(())
     }
 
-    /// Digest of everything stored of the group, whatever the encoding.
+    /// The digest of everything that is stored of the group. It does not depend on the encoding.
     pub fn digest(&self) -> Digest {
         digest::of(self)
     }
 
-    /// What the log keeps of the group in its event, so that audits need no payload.
+    /// The summary that the log keeps in the group's event, so that audits do not need the payload.
     pub fn summary(&self) -> GroupSummary {
         let sample = |sample: &Sample| SampleSummary {
             status: sample.status,
@@ -192,7 +207,7 @@ impl Group {
     }
 }
 
-/// The mean of values, if there are any.
+/// The mean of the values, if there are any.
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut count = 0_u64;
     let sum: f64 = values.inspect(|_| count += 1).sum();

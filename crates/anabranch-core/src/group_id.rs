@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::PromptId;
 
-/// The name of a lease and of the group that comes of it: a prompt and an attempt, the first being 0.
+/// The name of a lease and of its group: a prompt and an attempt. The first attempt is 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId {
-    /// Which prompt.
+    /// The prompt.
     pub prompt: PromptId,
-    /// Which attempt at it.
+    /// The attempt at the prompt, from 0.
     pub attempt: u32,
 }
 
-/// A lease is named as its group is.
+/// The name of a lease, which is the name of its group.
 pub type LeaseId = GroupId;
 
 impl GroupId {
-    /// The lease of the same prompt's next attempt.
+    /// The lease of the next attempt at the same prompt.
     #[must_use]
     pub fn retry(&self) -> Self {
         Self { prompt: self.prompt.clone(), attempt: self.attempt + 1 }

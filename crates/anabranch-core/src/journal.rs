@@ -1,4 +1,4 @@
-//! The journal trait: where events go.
+//! The trait of journals, which store events.
 
 use std::fmt;
 use std::future::Future;
@@ -12,35 +12,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BoxError, Digest, Event, Group, GroupId, JournalError, Seq, TrainingStep, Version};
 
-/// What a checkpoint relies on.
+/// The point of the run that a checkpoint belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// Completed training steps.
     pub step: TrainingStep,
     /// Optimizer updates.
     pub updates: u64,
-    /// The `BatchTaken` of the last step; nothing before the first.
+    /// The `BatchTaken` record of the last step; `None` before the first step.
     pub taken: Option<Seq>,
     /// Digest of that batch.
     pub batch: Option<Digest>,
     /// Digest of the weights.
     pub weights: Digest,
-    /// The version last published, and its training step.
+    /// The version published last, and its training step.
     pub published: Option<(Version, TrainingStep)>,
 }
 
-/// The future of an append: ready when it is durable as the journal's mode promises. Dropping it cancels nothing;
-/// clones wait for the same append.
+/// The future of an append. It is ready when the records are durable in the journal's mode. Dropping it cancels
+/// nothing; clones wait for the same append.
 #[derive(Clone)]
 pub struct AppendReceipt(Shared<BoxFuture<'static, Result<(), JournalError>>>);
 
 impl AppendReceipt {
-    /// An append that ends as `done` does.
+    /// Creates a receipt that is ready when `done` is.
     pub fn new(done: impl Future<Output = Result<(), JournalError>> + Send + 'static) -> Self {
         Self(done.boxed().shared())
     }
 
-    /// An append that has ended.
+    /// Creates a receipt that is ready.
     pub fn ready(result: Result<(), JournalError>) -> Self {
         Self::new(std::future::ready(result))
     }
@@ -60,23 +60,23 @@ impl fmt::Debug for AppendReceipt {
     }
 }
 
-/// Where the events of a run go.
+/// Stores the events of a run.
 pub trait Journal: Send + Sync + 'static {
-    /// Appends `events` (their `seq` set, dense) and the `payloads` of those among them that complete a group, all or
-    /// none. The order is fixed at the call, which never waits for the disk longer than encoding takes.
+    /// Appends `events` (with dense `seq`) and the `payloads` of the groups that they complete, all or none. The order
+    /// is fixed by the call. The call encodes the records but does not wait for the disk.
     fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt;
 
-    /// Reads a completed group back: as it was logged.
+    /// Reads a completed group back, exactly as it was logged.
     ///
     /// # Errors
-    /// Where it is not there, or damaged.
+    /// Returns an error if the group is missing or damaged.
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError>;
 
-    /// Makes a checkpoint durable: `write` fills an empty directory. Blocks. Gives the checkpoint's name; nothing where
-    /// this journal keeps none.
+    /// Writes a durable checkpoint: `write` fills an empty directory. Blocks. Returns the name of the checkpoint, or
+    /// `None` if this journal keeps no checkpoints.
     ///
     /// # Errors
-    /// Where it could not be written; checkpoints before it are untouched.
+    /// Returns an error if the checkpoint cannot be written. Earlier checkpoints stay untouched.
     fn checkpoint(
         &self,
         cursor: &Cursor,

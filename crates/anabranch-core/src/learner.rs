@@ -1,4 +1,4 @@
-//! The learner trait: what trains.
+//! The trait of learners, which train.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,18 +7,18 @@ use std::path::Path;
 use crate::version::Parts;
 use crate::{Digest, Group, GroupId, LearnerError, Seq, TakenGroup, TrainingStep, Version};
 
-/// Exactly the groups of one training step, in dequeue order.
+/// The groups of one training step, in the order in which they left the buffer.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The training step that it is for, from 1.
+    /// The training step of the batch, from 1.
     pub step: TrainingStep,
-    /// Its `BatchTaken` record.
+    /// The `BatchTaken` record of the batch.
     pub taken: Seq,
-    /// The version against which its gaps were judged.
+    /// The version against which the gaps were judged.
     pub version: Option<Version>,
-    /// Mean version gap of its groups; absent where no version is known.
+    /// Mean version gap of the groups; `None` if no version is known.
     pub gap_mean: Option<f64>,
-    /// Largest version gap of its groups.
+    /// Largest version gap of the groups.
     pub gap_max: Option<u64>,
     /// The groups.
     pub groups: Vec<Group>,
@@ -27,12 +27,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The digest of a batch: of the ordered ids and payload digests of its groups.
+    /// The digest of a batch, from the ordered ids and payload digests of its groups.
     pub fn digest_of<'a>(groups: impl IntoIterator<Item = (&'a GroupId, Digest)>) -> Digest {
         let (mut text, mut parts) = (String::new(), Parts::default());
         for (id, payload) in groups {
             text.clear();
-            // A text takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{id}");
             parts.add(text.as_bytes());
             parts.add(&payload.0);
@@ -40,7 +40,7 @@ impl Batch {
         parts.digest()
     }
 
-    /// Mean and largest version gap of the groups taken, over those whose gap is known.
+    /// The mean and the largest version gap of the groups whose gap is known.
     pub fn gaps_of(taken: &[TakenGroup]) -> (Option<f64>, Option<u64>) {
         let gaps: Vec<u64> = taken.iter().filter_map(|group| group.gap).collect();
         let mean = (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64);
@@ -48,65 +48,68 @@ impl Batch {
     }
 }
 
-/// What a training step came to.
+/// The result of a training step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepReport {
-    /// Optimizer updates that it made.
+    /// The number of optimizer updates that the step made.
     pub updates: u64,
     /// The loss.
     pub loss: f64,
-    /// Whatever else was measured, by name.
+    /// Other metrics, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Digest of the weights after it.
+    /// Digest of the weights after the step.
     pub weights: Digest,
 }
 
-/// What trains. Its calls block and are made one at a time, on a thread where that is allowed.
+/// Trains. The calls may block; they are made one at a time, on a thread that may block.
 pub trait Learner: Send + 'static {
-    /// What a publication hands to the engines.
+    /// The type of the weights that a publication passes to the engines.
     type Weights: Send + 'static;
 
     /// Makes one training step on a batch.
     ///
     /// # Errors
-    /// Whatever went wrong; the pipeline then ends with it.
+    /// Returns an error if the call fails; the pipeline then ends with this error.
     fn step(&mut self, batch: &Batch) -> Result<StepReport, LearnerError>;
 
-    /// The current weights, to be published.
+    /// Returns the current weights, for publication.
     ///
     /// # Errors
-    /// Whatever went wrong; the pipeline then ends with it.
+    /// Returns an error if the call fails; the pipeline then ends with this error.
     fn weights(&mut self) -> Result<Self::Weights, LearnerError>;
 
-    /// The weights handed out by the last [`weights`](Self::weights) before the last [`save`](Self::save), after a
-    /// [`load`](Self::load); nothing where they were not kept.
+    /// Called after [`load`](Self::load): returns the weights that the last call of [`weights`](Self::weights) before
+    /// [`save`](Self::save) returned, or `None` if they were not kept.
     ///
     /// # Errors
-    /// Whatever went wrong.
+    /// Returns an error if the call fails.
     fn published(&mut self) -> Result<Option<Self::Weights>, LearnerError> {
         Ok(None)
     }
 
-    /// Digest of the current weights, the same as engines and checkpoints compute.
+    /// Returns the digest of the current weights, as engines and checkpoints compute it.
     ///
     /// # Errors
-    /// Whatever went wrong.
+    /// Returns an error if the call fails.
     fn digest(&mut self) -> Result<Digest, LearnerError>;
 
-    /// Writes all state into the empty directory `dir`: weights, optimizer, randomness, and the weights last handed out
-    /// by [`weights`](Self::weights) where they differ. The caller makes the directory durable.
+    /// Writes the whole state to the empty directory `dir`: weights, optimizer, randomness, and the weights that
+    /// [`weights`](Self::weights) returned last if they differ from the current ones. The caller makes the directory
+    /// durable.
     ///
     /// # Errors
-    /// Whatever went wrong.
+    /// Returns an error if the call fails.
     fn save(&mut self, dir: &Path) -> Result<(), LearnerError>;
 
-    /// Reads what [`save`](Self::save) wrote: afterwards every step equals, bit for bit, what it would have been.
+    /// Reads a directory that [`save`](Self::save) wrote. Afterwards every step gives the same result, bit for bit, as
+    /// it would have given after `save`.
     ///
     /// # Errors
-    /// What is damaged or missing, by file; the state is then undefined and another `load` must follow.
+    /// Returns an error that names the damaged or missing file. The state is then undefined, and another `load` must
+    /// follow.
     fn load(&mut self, dir: &Path) -> Result<(), LearnerError>;
 
-    /// The same learner, its weights converted by `map` on their way to the engines.
+    /// Converts the weights with `map` on their way to the engines.
     fn map_weights<W, F>(self, map: F) -> MapWeights<Self, F>
     where
         Self: Sized,
@@ -117,7 +120,7 @@ pub trait Learner: Send + 'static {
     }
 }
 
-/// A learner whose weights are converted on their way to the engines: see [`Learner::map_weights`].
+/// A learner that converts its weights on their way to the engines: see [`Learner::map_weights`].
 #[derive(Debug)]
 pub struct MapWeights<L, F> {
     learner: L,

@@ -1,10 +1,10 @@
-//! The core types of anabranch: what flows through a pipeline, what is recorded about it, and the traits that a user
-//! implements: [`Engine`], [`Learner`] and [`Journal`].
+//! The core types of anabranch: the data that flows through a pipeline, the events that record it, and the traits that
+//! users implement: [`Engine`], [`Learner`] and [`Journal`].
 //!
-//! Nothing here runs and nothing here does I/O, except that [`MemoryJournal`] keeps a log in memory. The terms are those
-//! of `docs/semantics.md`: a [`Group`] holds the samples of one prompt, a [`VersionSpan`] says which weights wrote which
-//! tokens, and an [`Event`] is the record of everything that happens to them. The operators of a pipeline and the run-time
-//! that they share are in `anabranch-stream`.
+//! The crate starts no task and does no I/O; [`MemoryJournal`] keeps a log in memory. The terms are defined in
+//! `docs/semantics.md`: a [`Group`] holds the samples of one prompt, a [`VersionSpan`] says which weights wrote which
+//! tokens, and an [`Event`] records what happened. The operators of a pipeline and the run that they share are in
+//! `anabranch-stream`.
 
 mod dataset;
 mod engine;

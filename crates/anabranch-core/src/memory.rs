@@ -1,4 +1,4 @@
-//! A journal that keeps everything in memory: for tests, and for runs that need no store.
+//! A journal in memory, for tests and for runs that are not stored.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{AppendReceipt, BoxError, Cursor, Event, Group, GroupId, Journal, JournalError, Seq};
 
-/// Keeps events and payloads in memory; appends are acknowledged at once, and checkpoints are not kept.
+/// Keeps events and payloads in memory. It acknowledges appends at once and keeps no checkpoints.
 #[derive(Debug, Default)]
 pub struct MemoryJournal {
     state: Mutex<State>,
@@ -21,12 +21,12 @@ struct State {
 }
 
 impl MemoryJournal {
-    /// An empty journal.
+    /// Creates an empty journal.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty journal that goes on after the events before `seq`, which it does not have.
+    /// Creates an empty journal whose first event will be `seq`. It does not have the events before.
     pub fn starting_at(seq: Seq) -> Self {
         Self { state: Mutex::new(State { first: seq.0, ..State::default() }) }
     }
@@ -43,7 +43,7 @@ impl Journal for MemoryJournal {
         for event in events {
             let expected = state.first + state.events.len() as u64;
             if event.seq.0 != expected {
-                let message = format!("event {} is not the expected #{expected}: the run has two writers", event.seq);
+                let message = format!("expected event #{expected}, found {}: two processes write the run", event.seq);
                 return AppendReceipt::ready(Err(JournalError::new(message)));
             }
             state.events.push(event);
@@ -56,7 +56,7 @@ impl Journal for MemoryJournal {
 
     fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
         let state = self.state.lock();
-        state.payloads.get(id).cloned().ok_or_else(|| JournalError::new(format!("group {id} is not in the journal")))
+        state.payloads.get(id).cloned().ok_or_else(|| JournalError::new(format!("the journal has no group {id}")))
     }
 
     fn checkpoint(

@@ -1,4 +1,4 @@
-//! In which order a buffer gives its groups.
+//! The order in which groups leave a buffer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::OldestVersion;
 
-/// Which group of a buffer leaves it next. A group's age is that of the oldest version in any of its spans; of groups
-/// equally old the one admitted first leaves first.
+/// The order in which groups leave a buffer. The age of a group is the age of the oldest version in any of its spans.
+/// If two groups are equally old, the one admitted first leaves first.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// First in, first out by admission, which is the order of completion.
+    /// First in, first out, in the order of admission, which is the order of completion.
     #[default]
     Fifo,
-    /// The newest oldest version first. One that nobody can bound counts as the oldest there can be.
+    /// The youngest group first. A group of unknown version counts as the oldest.
     Freshest,
-    /// The oldest version first, and before all others one that nobody can bound.
+    /// The oldest group first. A group of unknown version leaves before all others.
     Stalest,
 }
 
 impl Order {
-    /// Its name, as the log has it.
+    /// The name of the order in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -31,7 +31,7 @@ impl Order {
         }
     }
 
-    /// Where a group stands: the lowest rank leaves first, and of equal ranks the one admitted first.
+    /// The rank of a group. The lowest rank leaves first; of equal ranks, the group admitted first.
     pub fn rank(self, oldest: Option<OldestVersion>) -> u64 {
         let age = match oldest {
             Some(OldestVersion::Known(version)) => version.0.saturating_add(1),
@@ -51,9 +51,9 @@ impl fmt::Display for Order {
     }
 }
 
-/// A text that is no order.
+/// The text does not name an order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no order: give fifo, freshest or stalest")]
+#[error("expected fifo, freshest or stalest, found `{0}`")]
 pub struct ParseOrderError(String);
 
 impl FromStr for Order {
@@ -89,6 +89,6 @@ mod tests {
             assert_eq!(order.name().parse(), Ok(order));
         }
         let error = "lifo".parse::<Order>().unwrap_err();
-        assert_eq!(error.to_string(), "`lifo` is no order: give fifo, freshest or stalest");
+        assert_eq!(error.to_string(), "expected fifo, freshest or stalest, found `lifo`");
     }
 }

@@ -9,7 +9,7 @@ use crate::Fields;
 
 mod shared;
 
-/// The name of one task of a dataset in one epoch; stable over restarts.
+/// The name of one task of a dataset in one epoch. It stays the same after restarts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PromptId {
     /// The dataset's name.
@@ -27,13 +27,13 @@ impl fmt::Display for PromptId {
     }
 }
 
-/// One task: the tokens an engine continues, and what rewards need to judge the answer.
+/// One task: the tokens that an engine continues, and the fields that rewards need to judge the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Its name.
+    /// The name of the prompt.
     pub id: PromptId,
     /// The token ids to continue.
     pub tokens: Vec<u32>,
-    /// The other fields of its row, such as the answer.
+    /// The other fields of the dataset row, such as the answer.
     pub fields: Fields,
 }

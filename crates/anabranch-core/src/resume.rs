@@ -1,4 +1,4 @@
-//! What a log says of its run: the fold that every resume begins with.
+//! Computes the state of a run from its log. Every resume begins with this fold.
 
 use std::collections::HashMap;
 
@@ -7,79 +7,81 @@ use crate::{
     TrainingStep,
 };
 
-/// The name under which the settings of `RunOpened` stand among those of the operators.
+/// The name of the settings of `RunOpened` among the settings of the operators.
 pub const RUN_SETTINGS: &str = "run";
 
-/// A log that cannot be the log of a run.
+/// The log cannot be the log of a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// An event is missing, or one is there twice.
-    #[error("event {found} stands where {expected} belongs: the log is damaged; restore it from a backup")]
+    /// An event is missing or occurs twice.
+    #[error("expected event {expected}, found event {found}: the log is damaged; restore it from a backup")]
     NotDense {
-        /// What belongs there.
+        /// The expected event.
         expected: Seq,
-        /// What is there.
+        /// The event found.
         found: Seq,
     },
     /// The first event does not open the run.
-    #[error("the log begins with `{0}`, not with `run_opened`: it is damaged or no log of a run")]
+    #[error(
+        "expected a log that begins with `run_opened`, found `{0}`: the log is damaged, or does not belong to a run"
+    )]
     NotOpened(&'static str),
     /// A newer library wrote the log.
     #[error(
-        "the log has event format {found}, this library reads formats up to {FORMAT}: open it with the newer library \
+        "expected an event format up to {FORMAT}, found {found}: open the log with the newer library \
          that wrote it"
     )]
     Newer {
         /// The format of the log.
         found: u32,
     },
-    /// A record about a group that the records before it rule out.
+    /// A record about a group contradicts the records before it.
     #[error("event {seq} ({event}) of group {group}: {problem}; `anabranch verify` lists every such record")]
     Contradiction {
-        /// Which event.
+        /// The event.
         seq: Seq,
-        /// Its kind.
+        /// The kind of the event.
         event: &'static str,
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// What rules it out.
+        /// The contradiction.
         problem: &'static str,
     },
     /// A training step whose batch was never taken.
     #[error("event {seq} records training step {step}, but no batch was taken for it; the log is damaged")]
     NoBatch {
-        /// Which event.
+        /// The event.
         seq: Seq,
-        /// Which step.
+        /// The training step.
         step: TrainingStep,
     },
 }
 
 /// A lease that no event has settled yet.
 struct Unsettled {
-    /// Its `Leased` record: the order in which leases go out again.
+    /// The `Leased` record, which gives the order in which leases are issued again.
     first: Seq,
-    /// Its last `Leased` or `Reissued` record.
+    /// The last `Leased` or `Reissued` record.
     leased: Seq,
     reissues: u32,
     completed: Option<Seq>,
     admitted: Option<Seq>,
 }
 
-/// The fold over a run's events: [`apply`](Self::apply) each in order, then ask for the [`ResumeState`].
+/// The fold over a run's events: [`apply`](Self::apply) each event in order, then get the [`ResumeState`].
 ///
-/// Memory grows with the unsettled leases and with the batches, not with the events.
+/// Memory grows with the number of unsettled leases and batches, not with the number of events.
 #[derive(Default)]
 pub struct Resume {
     state: ResumeState,
     unsettled: HashMap<GroupId, Unsettled>,
 }
 
-/// Computes the past of a run from all its events, in order. Checkpoints and lost events are not in the log: whoever
-/// opened it fills them in.
+/// Computes the state of a run from all its events, in order. The log does not contain checkpoints and lost events; the
+/// code that opened the log fills them in.
 ///
 /// # Errors
-/// The first event that cannot stand where it stands.
+/// Returns an error that names the first event that contradicts the events before it.
 pub fn resume(events: impl IntoIterator<Item = Event>) -> Result<ResumeState, ResumeError> {
     let mut fold = Resume::new();
     for event in events {
@@ -89,12 +91,12 @@ pub fn resume(events: impl IntoIterator<Item = Event>) -> Result<ResumeState, Re
 }
 
 impl Resume {
-    /// A run without events.
+    /// Starts with no events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The seq that the next event must have.
+    /// The `seq` that the next event must have.
     pub fn next_seq(&self) -> Seq {
         self.state.next_seq
     }
@@ -102,8 +104,8 @@ impl Resume {
     /// Takes the next event.
     ///
     /// # Errors
-    /// Where the event cannot stand there: seqs that are not dense, a newer format, a record about a group that is not
-    /// in the state for it.
+    /// Returns an error if the event cannot follow: its `seq` is not the next one, its format is newer, or its group is
+    /// not in the right state.
     pub fn apply(&mut self, event: &Event) -> Result<(), ResumeError> {
         let expected = self.state.next_seq;
         if event.seq != expected {
@@ -126,7 +128,7 @@ impl Resume {
         Ok(())
     }
 
-    /// The past that the events make.
+    /// Returns the state after these events.
     pub fn into_state(self) -> ResumeState {
         let mut state = self.state;
         let mut open = Vec::new();
@@ -144,12 +146,12 @@ impl Resume {
         state
     }
 
-    /// What the event means for the leases and the retries.
+    /// Applies the event to the leases and the retries.
     fn leases(&mut self, event: &Event) -> Result<(), ResumeError> {
         let seq = event.seq;
         match &event.kind {
             EventKind::Leased { id, position } => {
-                // A group adopted again after a restart keeps its name: its lease begins anew.
+                // A group that is adopted again after a restart keeps its name, and its lease begins again.
                 let lease = Unsettled { first: seq, leased: seq, reissues: 0, completed: None, admitted: None };
                 self.unsettled.insert(id.clone(), lease);
                 let queued = self.state.retries.iter().position(|retry| retry.lease == *id);
@@ -161,7 +163,7 @@ impl Resume {
             EventKind::Reissued { id, reissue } => {
                 let lease = self.unsettled(event, id)?;
                 if lease.completed.is_some() {
-                    return Err(contradiction(event, id, "it is complete and needs no new lease"));
+                    return Err(contradiction(event, id, "the group is complete and needs no new lease"));
                 }
                 (lease.leased, lease.reissues) = (seq, *reissue);
                 self.state.closed = false;
@@ -169,16 +171,16 @@ impl Resume {
             EventKind::Completed { id, .. } => {
                 let before = self.unsettled(event, id)?.completed.replace(seq);
                 if before.is_some() {
-                    return Err(contradiction(event, id, "it was completed before"));
+                    return Err(contradiction(event, id, "the group was completed before"));
                 }
             }
             EventKind::Admitted { id } => {
                 let lease = self.unsettled(event, id)?;
                 if lease.completed.is_none() {
-                    return Err(contradiction(event, id, "it is not complete"));
+                    return Err(contradiction(event, id, "the group is not complete"));
                 }
                 if lease.admitted.replace(seq).is_some() {
-                    return Err(contradiction(event, id, "it was admitted before"));
+                    return Err(contradiction(event, id, "the group was admitted before"));
                 }
             }
             EventKind::Excluded { id, then, .. } => {
@@ -190,7 +192,7 @@ impl Resume {
             EventKind::BatchTaken { groups, .. } => {
                 for group in groups {
                     if self.settle(event, &group.id)?.completed.is_none() {
-                        return Err(contradiction(event, &group.id, "it is not complete"));
+                        return Err(contradiction(event, &group.id, "the group is not complete"));
                     }
                 }
                 self.state.closed = false;
@@ -201,7 +203,7 @@ impl Resume {
         Ok(())
     }
 
-    /// What the event means for batches, steps and versions.
+    /// Applies the event to batches, steps and versions.
     fn training(&mut self, event: &Event) -> Result<(), ResumeError> {
         let state = &mut self.state;
         match &event.kind {
@@ -244,7 +246,7 @@ impl Resume {
     }
 }
 
-const NOT_LEASED: &str = "its lease was never issued, or is settled already";
+const NOT_LEASED: &str = "the lease was never issued, or is settled already";
 
 fn contradiction(event: &Event, group: &GroupId, problem: &'static str) -> ResumeError {
     ResumeError::Contradiction { seq: event.seq, event: event.kind.name(), group: group.clone(), problem }

@@ -4,24 +4,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Version;
 
-/// What is known about the version that produced a span.
+/// The version that produced a span, as far as it is known.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpanVersion {
-    /// The engine said so, or the run owns the publisher and nothing was published in between.
+    /// Exactly this version.
     Exact(Version),
-    /// Somewhere between two versions, both included; `lo` counts for staleness.
+    /// A version between two versions, both included; `lo` counts for staleness.
     Uncertain {
-        /// The oldest version it can be.
+        /// The oldest possible version.
         lo: Version,
-        /// The newest version it can be.
+        /// The newest possible version.
         hi: Version,
     },
-    /// Nobody can bound it.
+    /// The version is unknown.
     Unknown,
 }
 
 impl SpanVersion {
-    /// The oldest version this can be, where one is known.
+    /// The oldest possible version, if known.
     pub fn lowest(self) -> Option<Version> {
         match self {
             Self::Exact(version) | Self::Uncertain { lo: version, .. } => Some(version),
@@ -29,7 +29,7 @@ impl SpanVersion {
         }
     }
 
-    /// The newest version this can be, where one is known.
+    /// The newest possible version, if known.
     pub fn highest(self) -> Option<Version> {
         match self {
             Self::Exact(version) | Self::Uncertain { hi: version, .. } => Some(version),
@@ -38,30 +38,31 @@ impl SpanVersion {
     }
 }
 
-/// A half-open range `[start, end)` of a sample's *generated* tokens and the version whose weights produced them.
+/// A half-open range `[start, end)` of a sample's *generated* tokens, with the version whose weights produced them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionSpan {
-    /// First generated token of the span, counted from 0 without prompt and environment tokens.
+    /// The first generated token of the span, counted from 0 without prompt and environment tokens.
     pub start: u32,
-    /// One past its last generated token.
+    /// One past the last generated token of the span.
     pub end: u32,
-    /// Whose weights produced it.
+    /// The version whose weights produced the tokens.
     pub version: SpanVersion,
-    /// Whether the KV cache under it was computed by older weights (after an in-place publication).
+    /// Whether older weights computed the KV cache of the span (after an in-place publication).
     pub kv_carried: bool,
 }
 
-/// The spans of one sample while it is generated: contiguous from 0, never empty, one span per change.
+/// The spans of one sample while it is generated: contiguous from 0, never empty, with a new span at each change of
+/// version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans(Vec<VersionSpan>);
 
 impl Spans {
-    /// No tokens yet.
+    /// Creates a list without tokens.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds `tokens` generated tokens. No tokens, no span; the same version on, the span grows.
+    /// Adds `tokens` generated tokens. If the version is the same, the last span grows. Adding no tokens adds no span.
     pub fn push(&mut self, tokens: u32, version: SpanVersion, kv_carried: bool) {
         if tokens == 0 {
             return;
@@ -75,7 +76,7 @@ impl Spans {
         }
     }
 
-    /// Cuts the spans to the first `tokens` generated tokens: for a visible text shorter than what was sampled.
+    /// Cuts the spans to the first `tokens` generated tokens.
     pub fn clamp(&mut self, tokens: u32) {
         self.0.retain(|span| span.start < tokens);
         if let Some(last) = self.0.last_mut() {
@@ -83,7 +84,7 @@ impl Spans {
         }
     }
 
-    /// How many generated tokens are covered.
+    /// The number of generated tokens that the spans cover.
     pub fn tokens(&self) -> u32 {
         self.0.last().map_or(0, |span| span.end)
     }
@@ -97,38 +98,38 @@ impl Spans {
 /// Why a list of spans does not cover a sample's generated tokens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanFault {
-    /// A span without tokens.
+    /// A span has no tokens.
     #[error("span {index} is empty: [{start},{end})")]
     Empty {
-        /// Which span.
+        /// The index of the span.
         index: usize,
-        /// Its start.
+        /// The start of the span.
         start: u32,
-        /// Its end.
+        /// The end of the span.
         end: u32,
     },
-    /// A span that does not begin where the one before ended.
-    #[error("span {index} starts at {start}, expected {expected}")]
+    /// A span does not begin at the end of the span before it.
+    #[error("span {index}: expected start {expected}, found {start}")]
     Gap {
-        /// Which span.
+        /// The index of the span.
         index: usize,
-        /// Where it starts.
+        /// The start of the span.
         start: u32,
-        /// Where it should start.
+        /// The expected start.
         expected: u32,
     },
-    /// Spans that end before or after the generated tokens do.
-    #[error("spans cover {covered} of {generated} generated tokens")]
+    /// The spans do not cover exactly the generated tokens.
+    #[error("expected spans over {generated} generated tokens, found spans over {covered}")]
     Length {
-        /// Tokens covered.
+        /// The number of covered tokens.
         covered: u32,
-        /// Tokens generated.
+        /// The number of generated tokens.
         generated: u32,
     },
-    /// An uncertain span whose lower bound is above its upper one.
-    #[error("span {index} has its bounds reversed: {lo} above {hi}")]
+    /// The lower bound of an uncertain span is above the upper bound.
+    #[error("span {index}: expected a lower bound of at most {hi}, found {lo}")]
     Reversed {
-        /// Which span.
+        /// The index of the span.
         index: usize,
         /// Lower bound.
         lo: Version,
@@ -140,7 +141,7 @@ pub enum SpanFault {
 /// Checks that `spans` are ordered, contiguous, never empty and cover exactly `generated` tokens.
 ///
 /// # Errors
-/// The first fault met, from the front.
+/// Returns the first fault, from the front.
 pub(crate) fn check(spans: &[VersionSpan], generated: u32) -> Result<(), SpanFault> {
     let mut expected = 0;
     for (index, &VersionSpan { start, end, version, .. }) in spans.iter().enumerate() {
@@ -163,14 +164,14 @@ pub(crate) fn check(spans: &[VersionSpan], generated: u32) -> Result<(), SpanFau
 /// The oldest version that shaped a sample or a group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OldestVersion {
-    /// At least this old.
+    /// This version.
     Known(Version),
-    /// Some span's version nobody can bound.
+    /// The version of some span is unknown.
     Unknown,
 }
 
 impl OldestVersion {
-    /// The older of the two; unknown beats every version.
+    /// The older of the two; unknown counts as older than every version.
     #[must_use]
     pub fn older(self, other: Self) -> Self {
         match (self, other) {
@@ -179,7 +180,7 @@ impl OldestVersion {
         }
     }
 
-    /// The oldest of `spans`; nothing where there are none.
+    /// The oldest version of `spans`, or `None` if there are no spans.
     pub fn of<'a>(spans: impl IntoIterator<Item = &'a VersionSpan>) -> Option<Self> {
         spans.into_iter().map(|span| span.version.lowest().map_or(Self::Unknown, Self::Known)).reduce(Self::older)
     }
@@ -220,7 +221,7 @@ mod tests {
         cut.clamp(5);
         assert_eq!(cut.tokens(), 5);
         spans.clamp(3);
-        assert_eq!(spans.into_vec().len(), 1, "a span without tokens goes");
+        assert_eq!(spans.into_vec().len(), 1, "a span without tokens is removed");
     }
 
     #[test]

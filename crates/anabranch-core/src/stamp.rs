@@ -1,4 +1,4 @@
-//! When things happened, and what let them happen: the raw material of schedule replay.
+//! The times of events and the reasons for them, from which a schedule can be replayed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ impl fmt::Display for Seq {
     }
 }
 
-/// Something that happened, named so that a replay can compute when it would happen under other settings.
+/// A moment of a run. Its name lets a replay compute when it would happen under other settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Moment {
     /// An event of the log.
     Event(Seq),
-    /// A sample of the group leased at `lease` ended (its time stands in the group's `Completed` record).
+    /// A sample of the group leased at `lease` ended. The group's `Completed` record has the time.
     SampleEnd {
         /// The `Leased` or `Reissued` record of the group.
         lease: Seq,
-        /// Which sample of the group, from 0.
+        /// The index of the sample in its group, from 0.
         sample: u32,
     },
-    /// A group left the queue (its time stands in its `BatchTaken` or `Excluded` record).
+    /// A group left the buffer. Its `BatchTaken` or `Excluded` record has the time.
     Dequeued {
         /// The `Admitted` record of the group.
         admitted: Seq,
     },
-    /// The last reward of a group came (its time stands in the group's `Completed` record).
+    /// The last reward of a group was known. The group's `Completed` record has the time.
     Scored {
         /// The `Leased` or `Reissued` record of the group.
         lease: Seq,
@@ -46,7 +46,7 @@ impl Moment {
         if let Self::Event(seq) = self { Some(seq) } else { None }
     }
 
-    /// The record that names it: itself, the lease or the admission that it follows.
+    /// The record that names the moment: the event itself, or the lease or admission that it follows.
     pub fn seq(self) -> Seq {
         match self {
             Self::Event(seq)
@@ -60,14 +60,14 @@ impl Moment {
 /// A moment and its time, in nanoseconds since the session's start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What happened.
+    /// The moment.
     pub moment: Moment,
-    /// When: nanoseconds since the start of the session; 0 for moments of earlier sessions.
+    /// The time in nanoseconds since the start of the session; 0 for moments of earlier sessions.
     pub at: u64,
 }
 
 impl Stamp {
-    /// A moment of an earlier session: it enables, but adds no delay.
+    /// Creates the stamp of a moment of an earlier session. It can enable an event but adds no delay.
     pub fn earlier(seq: Seq) -> Self {
         Self { moment: Moment::Event(seq), at: 0 }
     }
@@ -98,7 +98,7 @@ pub enum Cause {
     Taken,
     /// The training step was made.
     Stepped,
-    /// The publication was begun.
+    /// The publication began.
     Publishing,
     /// The new weights were installed.
     Installed,
@@ -108,27 +108,27 @@ pub enum Cause {
     Pace,
 }
 
-/// An event's reason to have waited.
+/// A reason why an event had to wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enabler {
-    /// Why it matters.
+    /// Why the event had to wait.
     pub cause: Cause,
-    /// What it waited for.
+    /// The moment that it waited for.
     pub moment: Moment,
 }
 
-/// The one clock of a run: nanoseconds since the session's start. Pipelines on tokio use a timer over tokio's clock, so
-/// that paused time drives every test.
+/// The clock of a session, in nanoseconds since its start. Pipelines on tokio use a clock that follows tokio's time, so
+/// that tests can use paused time.
 #[derive(Clone)]
 pub struct SessionClock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl SessionClock {
-    /// A timer that answers with `now`: nanoseconds since the session's start, never going back.
+    /// Creates a clock from `now`, which returns nanoseconds since the session's start and never goes back.
     pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The operating system's monotonic clock, starting now.
+    /// Creates a clock that starts now and follows the operating system's monotonic clock.
     pub fn monotonic() -> Self {
         let start = Instant::now();
         Self::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))

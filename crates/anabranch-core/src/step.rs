@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use crate::{Batch, Digest, TrainingStep, Version};
 
-/// A completed training step: the item of `.train`. Prints as one line.
+/// A completed training step: the item of `.train`. It displays as one line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Which step, from 1.
+    /// The number of the step, from 1.
     pub step: TrainingStep,
-    /// Optimizer updates so far, this step's included.
+    /// Optimizer updates so far, including those of this step.
     pub updates: u64,
     /// The loss.
     pub loss: f64,
-    /// Whatever else the learner measured.
+    /// The learner's other metrics.
     pub metrics: BTreeMap<String, f64>,
-    /// Digest of the weights after it.
+    /// Digest of the weights after the step.
     pub weights: Digest,
     /// Groups in its batch.
     pub groups: usize,
@@ -27,30 +27,30 @@ pub struct Step {
     pub tokens: u64,
     /// Mean reward over the samples that have one.
     pub reward_mean: Option<f64>,
-    /// Mean version gap of its groups when the batch was taken; absent where no version is known.
+    /// Mean version gap of the groups when the batch was taken; `None` if no version is known.
     pub gap_mean: Option<f64>,
-    /// Largest version gap of its groups when the batch was taken.
+    /// Largest version gap of the groups when the batch was taken.
     pub gap_max: Option<u64>,
     /// The version installed on the engines now.
     pub version: Option<Version>,
-    /// The version that this step published, if it did.
+    /// The version that this step published, if any.
     pub published: Option<Version>,
-    /// The checkpoint that this step wrote, if it did.
+    /// The checkpoint that this step wrote, if any.
     pub checkpoint: Option<String>,
     /// How long the learner waited for the batch.
     pub waited: Duration,
     /// How long the learner trained.
     pub trained: Duration,
-    /// How long generation stood still for the publication, if there was one.
+    /// How long generation paused for the publication, if there was one.
     pub paused: Duration,
-    /// Whether an earlier session had taken the batch, and it was trained again from the log.
+    /// Whether an earlier session took the batch, so that this step was trained again from the log.
     pub replayed: bool,
-    /// For a step that an earlier session had made: whether the weights are the same, bit for bit.
+    /// Whether the weights equal those of the earlier session bit for bit, for a step that an earlier session made.
     pub equal: Option<bool>,
 }
 
 impl Step {
-    /// A step on `batch`, with what the batch tells. Whoever trains fills in the rest.
+    /// Creates a step on `batch`, with the facts about the batch. The trainer fills in the rest.
     pub fn on(batch: &Batch) -> Self {
         let rewards = || batch.groups.iter().flat_map(|group| &group.samples).filter_map(|sample| sample.reward);
         let rewarded = rewards().count();

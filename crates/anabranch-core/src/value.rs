@@ -1,4 +1,4 @@
-//! Plain values for dataset fields, settings and what users attach to groups.
+//! Plain values for dataset fields, settings and the `extra` map of groups.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Named values in a fixed order.
 pub type Fields = BTreeMap<String, Value>;
 
-/// A JSON-like value whose encoding is self-contained in every format (JSON values are not).
+/// A value like those of JSON. Unlike a JSON value, it can be encoded in formats that do not describe themselves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// Nothing.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A published version: the count of installations of new weights on the rollout engines. The initial installation is
-/// version 0; the count never restarts over the life of a run.
+/// A published version: it counts the installations of new weights on the engines. The initial installation is version
+/// 0; the count never restarts over the life of a run.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
@@ -15,7 +15,7 @@ impl Version {
         Self(self.0 + 1)
     }
 
-    /// How many publications lie between `older` and this version; 0 where `older` is not older.
+    /// The number of publications between `older` and this version; 0 if `older` is not older.
     pub fn since(self, older: Self) -> u64 {
         self.0.saturating_sub(older.0)
     }
@@ -37,7 +37,7 @@ impl TrainingStep {
         Self(self.0 + 1)
     }
 
-    /// How many steps lie between `older` and this one; 0 where `older` is not older.
+    /// The number of steps between `older` and this one; 0 if `older` is not older.
     pub fn since(self, older: Self) -> u64 {
         self.0.saturating_sub(older.0)
     }
@@ -49,7 +49,7 @@ impl fmt::Display for TrainingStep {
     }
 }
 
-/// A BLAKE3 digest: of weights, of a payload, of a batch, of a dataset.
+/// A BLAKE3 digest of weights, a payload, a batch or a dataset.
 #[derive(Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 32]);
 
@@ -59,20 +59,21 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The digest of several parts, each preceded by its length, so that no two lists of parts share an input.
+    /// The digest of several parts. Each part is preceded by its length, so that different lists of parts have
+    /// different inputs.
     pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut all = Parts::default();
         parts.into_iter().for_each(|part| all.add(part));
         all.digest()
     }
 
-    /// The first eight hexadecimal digits: enough to tell digests apart on a screen.
+    /// The first eight hexadecimal digits, which are enough to tell digests apart on a screen.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
     }
 }
 
-/// [`Digest::of_parts`] of parts that come one after another.
+/// Computes [`Digest::of_parts`] part by part.
 #[derive(Default)]
 pub(crate) struct Parts(blake3::Hasher);
 

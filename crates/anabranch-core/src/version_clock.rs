@@ -1,10 +1,10 @@
-//! The clock of published versions and training steps that gaps are measured against.
+//! The clock of published versions and training steps, against which gaps are measured.
 
 use std::collections::BTreeMap;
 
 use crate::{OldestVersion, Stamp, TrainingStep, Version};
 
-/// What is installed on the engines and how far the learner is.
+/// The installed version, and the training steps of the learner.
 #[derive(Clone, Debug, Default)]
 pub struct VersionClock {
     version: Option<Version>,
@@ -18,22 +18,22 @@ pub struct VersionClock {
 }
 
 impl VersionClock {
-    /// The version installed on the engines; nothing before the initial installation.
+    /// The version installed on the engines; `None` before the initial installation.
     pub fn version(&self) -> Option<Version> {
         self.version
     }
 
-    /// The version that the next publication gets: one above the highest ever begun.
+    /// The version of the next publication: one above the highest version ever begun.
     pub fn next_version(&self) -> Version {
         self.highest_begun.map_or(Version(0), Version::next)
     }
 
-    /// "Now" in training steps: those that are in the learner's weights.
+    /// The number of training steps in the learner's weights.
     pub fn step(&self) -> TrainingStep {
         self.step
     }
 
-    /// Optimizer updates in the learner's weights.
+    /// The number of optimizer updates in the learner's weights.
     pub fn updates(&self) -> u64 {
         self.updates
     }
@@ -43,7 +43,7 @@ impl VersionClock {
         self.published
     }
 
-    /// What the learner did last before it could take another batch.
+    /// The last event that the learner had to finish before it could take another batch.
     pub fn learner_free(&self) -> Option<Stamp> {
         self.learner_free
     }
@@ -53,12 +53,12 @@ impl VersionClock {
         self.taken
     }
 
-    /// The learner can take another batch since `stamp`.
+    /// Notes that the learner can take another batch since `stamp`.
     pub fn free_learner(&mut self, stamp: Stamp) {
         self.learner_free = Some(stamp);
     }
 
-    /// A batch was taken.
+    /// Notes that a batch was taken.
     pub fn take(&mut self, stamp: Stamp) {
         self.taken = Some(stamp);
     }
@@ -68,7 +68,7 @@ impl VersionClock {
         self.steps_of.get(&version).copied()
     }
 
-    /// Staleness (version gap) of what was shaped by `oldest`; nothing where either version is unknown.
+    /// The version gap (staleness) of a group whose oldest version is `oldest`; `None` if either version is unknown.
     pub fn gap(&self, oldest: OldestVersion) -> Option<u64> {
         match oldest {
             OldestVersion::Known(oldest) => Some(self.version?.since(oldest)),
@@ -76,7 +76,7 @@ impl VersionClock {
         }
     }
 
-    /// Step lag of what was shaped by `oldest`: training steps now − training step of those weights.
+    /// The step lag of a group whose oldest version is `oldest`: training steps now − training step of those weights.
     pub fn step_lag(&self, oldest: OldestVersion) -> Option<u64> {
         match oldest {
             OldestVersion::Known(oldest) => Some(self.step.since(self.step_of(oldest)?)),
@@ -84,12 +84,12 @@ impl VersionClock {
         }
     }
 
-    /// A publication was begun: its version is used up, whatever comes of it.
+    /// Begins a publication. Its version number is used up, even if the publication fails.
     pub fn begin(&mut self, version: Version) {
         self.highest_begun = self.highest_begun.max(Some(version));
     }
 
-    /// The weights of training step `step` are installed as `version`.
+    /// Notes that the weights of training step `step` are installed as `version`.
     pub fn install(&mut self, version: Version, step: TrainingStep, stamp: Stamp) {
         self.begin(version);
         self.version = Some(version);
@@ -97,7 +97,7 @@ impl VersionClock {
         self.published = Some(stamp);
     }
 
-    /// `step` training steps with `updates` optimizer updates are in the learner's weights.
+    /// Notes that the learner's weights contain `step` training steps with `updates` optimizer updates.
     pub fn complete(&mut self, step: TrainingStep, updates: u64) {
         self.step = step;
         self.updates = updates;
@@ -115,7 +115,7 @@ mod tests {
 
     const V3: OldestVersion = OldestVersion::Known(Version(3));
 
-    /// The worked example of the contract: update interval 3, one optimizer update a step.
+    /// The worked example of `docs/semantics.md`: update interval 3, one optimizer update per step.
     #[test]
     fn steps_and_versions_are_two_clocks() {
         let mut clock = VersionClock::default();
@@ -125,7 +125,12 @@ mod tests {
                 published(&mut clock, step / 3, step);
             }
         }
-        assert_eq!((clock.gap(V3), clock.step_lag(V3)), (Some(0), Some(2)), "11 steps complete, made wholly by v3");
+        assert_eq!(
+            (clock.gap(V3), clock.step_lag(V3)),
+            (Some(0), Some(2)),
+            "11 steps complete, generated entirely by \
+                                                                             v3"
+        );
         clock.complete(TrainingStep(12), 12);
         published(&mut clock, 4, 12);
         assert_eq!(clock.gap(V3), Some(1), "begun under v3, finished under v4");

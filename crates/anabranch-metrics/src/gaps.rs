@@ -1,9 +1,9 @@
-//! How stale the groups were that left.
+//! The gaps of settled groups.
 
 use crate::instrument::{Facade, Spread};
 use crate::{GapHistograms, names};
 
-/// The gaps of the groups that left in one way.
+/// The gaps of the groups that were settled in one way.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     gap: Spread,
@@ -28,7 +28,7 @@ impl Gaps {
         }
     }
 
-    /// A group leaves with a gap, of which it had `completed` when it was completed.
+    /// Adds a group that was settled with a gap; its gap was `completed` when the group was completed.
     pub(super) fn add(&mut self, gap: Option<u64>, completed: Option<u64>, step_lag: Option<u64>) {
         self.gap.add(gap);
         self.generation.add(completed);

@@ -1,4 +1,4 @@
-//! Histograms with fixed buckets: however long the run, the same memory.
+//! Histograms with fixed buckets, which use the same memory for a run of any length.
 
 /// The inclusive upper bounds of the buckets of gaps and lags: every whole number up to 16, then powers of two.
 pub const COUNT_BOUNDS: [u64; 29] = {
@@ -23,11 +23,11 @@ pub const NANOSECOND_BOUNDS: [u64; 31] = {
     bounds
 };
 
-/// Whole numbers, counted in buckets. How many, their sum and the largest are exact.
+/// Whole numbers, counted in buckets. The count, the sum and the largest value are exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than bounds: the last is of what is above all of them.
+    /// One bucket more than there are bounds: the last bucket is for values above all bounds.
     counts: Vec<u64>,
     sum: u64,
     max: Option<u64>,
@@ -35,12 +35,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one for gaps and lags: [`COUNT_BOUNDS`].
+    /// Creates an empty histogram for gaps and lags, with [`COUNT_BOUNDS`].
     pub fn of_counts() -> Self {
         Self::new(&COUNT_BOUNDS)
     }
 
-    /// An empty one for durations in nanoseconds: [`NANOSECOND_BOUNDS`].
+    /// Creates an empty histogram for durations in nanoseconds, with [`NANOSECOND_BOUNDS`].
     pub fn of_durations() -> Self {
         Self::new(&NANOSECOND_BOUNDS)
     }
@@ -49,7 +49,7 @@ impl Histogram {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0, max: None, unknown: 0 }
     }
 
-    /// Adds `times` values; `None` counts as unknown and is in no bucket.
+    /// Adds a value `times` times. `None` counts as unknown and is in no bucket.
     pub(crate) fn add(&mut self, value: Option<u64>, times: u64) {
         let Some(value) = value else {
             self.unknown += times;
@@ -62,33 +62,33 @@ impl Histogram {
         }
     }
 
-    /// How many values are in it.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Their sum.
+    /// The sum of the values.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Their mean; absent where there are none.
+    /// The mean; `None` without values.
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// The largest; absent where there are none.
+    /// The largest value; `None` without values.
     pub fn max(&self) -> Option<u64> {
         self.max
     }
 
-    /// How many had no value, because a version is unknown. They are in no bucket.
+    /// The number of groups without a value because a version is unknown. They are in no bucket.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    /// The buckets: the inclusive upper bound (`None`: above all bounds) and how many values it has. Not cumulative.
+    /// The buckets: the inclusive upper bound (`None`: above all bounds) and the number of values. Not cumulative.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
         let bounds = self.bounds.iter().copied().map(Some).chain([None]);
         bounds.zip(self.counts.iter().copied())
@@ -114,7 +114,12 @@ mod tests {
     #[test]
     fn bounds_are_inclusive_and_totals_exact() {
         let mut gaps = Histogram::of_counts();
-        assert_eq!((gaps.mean(), gaps.max(), gaps.count()), (None, None, 0), "nothing is absent, not 0");
+        assert_eq!(
+            (gaps.mean(), gaps.max(), gaps.count()),
+            (None, None, 0),
+            "an empty histogram has no mean, not a \
+                                                                              mean of 0"
+        );
         for value in [Some(0), Some(16), Some(17), Some(32), Some(33), Some(1 << 40), None] {
             gaps.add(value, 1);
         }

@@ -1,4 +1,4 @@
-//! What counts and tells the `metrics` facade in one call, so that a snapshot and a recorder cannot disagree.
+//! Instruments count and update the `metrics` facade in one call, so that the snapshot and the recorder always agree.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use ::metrics as facade;
 use crate::names::{METRICS, Metric, MetricKind};
 use crate::{Histogram, NANOSECOND_BOUNDS};
 
-/// Where instruments register: nowhere, until a run has attached them.
+/// The recorder of the instruments: none until a run attaches them.
 #[derive(Clone, Debug, Default)]
 pub struct Facade {
     run: Option<Arc<str>>,
@@ -18,7 +18,7 @@ pub struct Facade {
 const METADATA: facade::Metadata<'static> = facade::Metadata::new("anabranch", facade::Level::INFO, Some("anabranch"));
 
 impl Facade {
-    /// For the run called `name`: describes all metrics to the recorder installed now.
+    /// Registers for the run called `name`: describes all metrics to the recorder that is installed now.
     pub fn of_run(name: &str) -> Self {
         facade::with_recorder(|recorder| {
             for metric in METRICS {
@@ -61,7 +61,7 @@ impl Facade {
     }
 }
 
-/// A count.
+/// A counter.
 #[derive(Clone, Debug)]
 pub(crate) struct Count {
     metric: &'static Metric,
@@ -89,7 +89,7 @@ impl Count {
     }
 }
 
-/// Counts by a label's value; a value that never came up is absent.
+/// Counters by the value of a label. A value that never occurred is absent.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts<K> {
     metric: &'static Metric,
@@ -127,7 +127,7 @@ impl<K: Ord + Clone + Display> Counts<K> {
     }
 }
 
-/// What something is now. The recorder hears of it once it is known, and is told NaN when it no longer is.
+/// A gauge. The recorder gets it once its value is known, and NaN if the value becomes unknown again.
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     metric: &'static Metric,
@@ -166,7 +166,7 @@ impl Level {
     }
 }
 
-/// The values of many moments: gaps, lags, or durations in nanoseconds, which the facade is told in seconds.
+/// A histogram of gaps, lags, or durations in nanoseconds. The facade gets durations in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     metric: &'static Metric,

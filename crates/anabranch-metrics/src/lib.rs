@@ -1,7 +1,8 @@
-//! What a run counts and measures: a snapshot in three kinds kept apart, and the same facts at the `metrics` facade.
+//! The metrics of a run: a snapshot with counters, gauges and histograms, and the same numbers for the `metrics` facade
+//! and for TensorBoard.
 //!
-//! A run gives every event to a [`Meter`] as the event gets its place in the log, and each count tells the recorder as it
-//! changes. What no event tells (where groups are now, for how long the buffer was empty) is measured by a
+//! A run passes every event to a [`Meter`] when the event gets its place in the log, and each change updates the
+//! recorder. Facts that are not in the events (where groups are now, how long the buffer was empty) are measured by a
 //! [`PlaceMeter`] as groups move from one stage to the next.
 
 use std::collections::BTreeMap;
@@ -9,10 +10,10 @@ use std::time::Duration;
 
 use anabranch_core::{TrainingStep, Version};
 
-/// What the learner calls its effective sample size.
+/// The name of the learner's metric for the effective sample size.
 const ESS: &str = "ess";
 
-/// The learner's own metrics beyond so many names are left out.
+/// The largest number of the learner's own metrics; further names are left out.
 const LEARNER_METRICS: usize = 64;
 
 mod gaps;
@@ -34,23 +35,23 @@ pub use places::{PlaceMeter, Places};
 pub use tensorboard::{STEP_TAGS, StepTag, TensorBoard, TensorBoardError};
 pub use values::{MetricValue, Reading};
 
-/// What a run has counted and measured up to a moment: see `Run::metrics`.
+/// A snapshot of the metrics of a run: see `Run::metrics`.
 ///
-/// What is unknown is absent, not 0.
+/// Unknown values are absent, not 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// What only grows.
+    /// Numbers that only grow.
     pub counters: Counters,
-    /// What is so now.
+    /// The current values.
     pub gauges: Gauges,
-    /// The values of many moments.
+    /// Distributions of values.
     pub histograms: Histograms,
 }
 
-/// Counts over the whole life of the run, unless they say otherwise.
+/// Counts over the whole life of the run, except for those that are marked as counts of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Leases issued; a re-issue does not count again.
+    /// Leases issued, without re-issues.
     pub leased: u64,
     /// Leases issued again after a restart.
     pub reissued: u64,
@@ -70,34 +71,33 @@ pub struct Counters {
     pub exhausted: u64,
     /// Tokens generated in completed groups.
     pub generated_tokens: u64,
-    /// Those of consumed groups.
+    /// Tokens generated in consumed groups.
     pub consumed_tokens: u64,
-    /// Those of excluded groups, by reason.
+    /// Tokens generated in excluded groups, by reason.
     pub wasted_tokens: BTreeMap<&'static str, u64>,
     /// Batches taken.
     pub batches: u64,
-    /// Publications, the initial installation among them.
+    /// Publications, including the initial installation.
     pub publications: u64,
     /// Time in this session in which the buffer held no group; absent without a buffer.
     pub queue_empty: Option<Duration>,
-    /// Time in this session in which the buffer had no room: it held as many groups as it may, or (with a capacity in
-    /// bytes) a group waited for room.
+    /// Time in this session in which the buffer was full, or (with a capacity in bytes) a group waited for room.
     pub queue_full: Option<Duration>,
     /// Time in this session in which at least one completed group waited for room.
     pub producer_blocked: Option<Duration>,
 }
 
-/// What is so now.
+/// The current values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gauges {
-    /// The version installed; absent before the initial installation.
+    /// The installed version; absent before the initial installation.
     pub version: Option<Version>,
-    /// Training steps completed, as recorded last: after a restart that of the log, until the first step is trained again
-    /// from the checkpoint.
+    /// The completed training steps, from the last record. After a restart this is the number in the log, until the
+    /// first step is trained again from the checkpoint.
     pub step: TrainingStep,
     /// Optimizer updates made.
     pub updates: u64,
-    /// Groups between their issue and the buffer (or batch): generated, scored, logged.
+    /// Groups that are being generated, scored or logged: between their lease and the buffer (or batch).
     pub in_flight: usize,
     /// Completed groups that wait for room in the buffer.
     pub waiting: usize,
@@ -105,23 +105,23 @@ pub struct Gauges {
     pub queue: Option<usize>,
     /// Groups that the buffer may hold; absent without one.
     pub queue_capacity: Option<usize>,
-    /// Groups out of the buffer that no batch has consumed yet.
+    /// Groups that left the buffer but are not consumed yet.
     pub taken: usize,
-    /// Version gaps of the groups in the buffer, against the version installed.
+    /// Version gaps of the groups in the buffer, against the installed version.
     pub buffered_gap: Histogram,
-    /// Step lags of the groups in the buffer, against the training steps completed.
+    /// Step lags of the groups in the buffer, against the completed training steps.
     pub buffered_step_lag: Histogram,
     /// The loss of the last training step.
     pub loss: Option<f64>,
-    /// Effective sample size of the importance weights of the last training step, as a share of its tokens; absent where
-    /// the learner measures none.
+    /// Effective sample size of the importance weights of the last training step, as a share of its tokens; absent if
+    /// the learner does not report it.
     pub effective_sample_size: Option<f64>,
-    /// Whatever the learner measured in the last training step, by its own names (the first 64).
+    /// The learner's other metrics of the last training step, by the learner's own names (the first 64).
     pub learner: BTreeMap<String, f64>,
 }
 
 impl Gauges {
-    /// Sets what the learner measured in a training step.
+    /// Sets the learner's metrics of a training step.
     pub fn set_learned(&mut self, loss: f64, metrics: &BTreeMap<String, f64>) {
         self.loss = Some(loss);
         self.effective_sample_size = metrics.get(ESS).copied();
@@ -129,37 +129,39 @@ impl Gauges {
     }
 }
 
-/// The values of many moments, over the whole life of the run. Consumed and excluded groups are never mixed; those
-/// buffered are in [`Gauges::buffered_gap`].
+/// Distributions over the whole life of the run. Consumed and excluded groups are separate; [`Gauges::buffered_gap`]
+/// has the groups in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histograms {
-    /// Of groups consumed, when their batch was taken.
+    /// Gaps of consumed groups, when their batch was taken.
     pub consumed: GapHistograms,
-    /// Of groups excluded, when they were; groups without a generated token are in none.
+    /// Gaps of excluded groups, when they were excluded, without groups that have no generated token.
     pub excluded: GapHistograms,
-    /// How long the learner, once free, waited for each batch: nanoseconds.
+    /// How long the idle learner waited for each batch, in nanoseconds.
     pub learner_wait: Histogram,
-    /// How long each training step took, from its batch to its record: nanoseconds.
+    /// How long each training step took, from its batch to its record, in nanoseconds.
     pub training: Histogram,
-    /// How long generation stood still for each publication: nanoseconds.
+    /// How long generation paused for each publication, in nanoseconds.
     pub paused: Histogram,
 }
 
-/// How stale groups were when they left.
+/// How stale groups were when they were settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GapHistograms {
     /// Version gaps.
     pub gap: Histogram,
-    /// The part of each that arose before the group was completed: version installed then − oldest version.
+    /// The part of each gap that arose before the group was completed: the version installed at that moment − oldest
+    /// version.
     pub generation: Histogram,
-    /// The part that arose afterwards, in the queue and in the batch being assembled. The two add up to the gap.
+    /// The part of each gap that arose afterwards, in the queue and in the batch being assembled. Both parts add up to
+    /// the gap.
     pub queue: Histogram,
     /// Step lags.
     pub step_lag: Histogram,
 }
 
 impl Default for Histogram {
-    /// One for gaps and lags.
+    /// Creates a histogram for gaps and lags.
     fn default() -> Self {
         Self::of_counts()
     }

@@ -1,4 +1,4 @@
-//! The fold of a run's events into its metrics.
+//! Computes the metrics of a run from its events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,14 +10,15 @@ use anabranch_core::{
     TrainingStep, Version, VersionClock,
 };
 
-/// Attempts above this are counted as this one.
+/// Attempts above this one are counted as this one.
 const ATTEMPTS: u32 = 16;
 
-/// Moments that may have made the learner free, and are remembered until it takes a batch.
+/// How many moments are kept that may have made the learner free, until it takes a batch.
 const FREE_MOMENTS: usize = 64;
 
-/// Folds events into metrics: a run does so as it records them, a resume as it reads them. Each event costs the same
-/// however long the run; memory grows with the groups that are complete and unsettled, and with the versions.
+/// Computes metrics from events: a run does so when it records them, a resume when it reads them. The cost of an event
+/// does not depend on the length of the run. Memory grows with the number of complete, unsettled groups and with the
+/// number of versions.
 #[derive(Clone, Debug)]
 pub struct Meter {
     leased: Count,
@@ -54,12 +55,12 @@ pub struct Meter {
     pause_began: Option<u64>,
 }
 
-/// A group completed and not settled.
+/// A group that is completed and not settled.
 #[derive(Clone, Debug)]
 struct Completed {
     oldest: Option<OldestVersion>,
     tokens: u64,
-    /// Its gap when it was completed.
+    /// The gap of the group when it was completed.
     gap: Option<u64>,
 }
 
@@ -102,15 +103,15 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// What the events of a log count, in their order.
+    /// Creates a meter from the events of a log, in their order.
     pub fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
         let mut meter = Self::default();
         events.into_iter().for_each(|event| meter.apply(event));
         meter
     }
 
-    /// From now on the recorder of the `metrics` facade hears of everything counted; what was counted already it is told
-    /// at once, save for histograms, of which it gets what follows.
+    /// From now on, every change updates the recorder of the `metrics` facade. The recorder gets the current counters
+    /// and gauges at once; histograms get only new values.
     pub fn attach(&mut self, facade: &Facade) {
         let Self { leased, reissued, completed, admitted, consumed, exhausted, .. } = self;
         for count in [leased, reissued, completed, admitted, consumed, exhausted] {
@@ -139,11 +140,11 @@ impl Meter {
         self.show_clocks();
     }
 
-    /// Counts the next event.
+    /// Adds the next event.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
             EventKind::RunResumed { .. } => {
-                // Times of the session before mean nothing in this one.
+                // Times of the previous session have no meaning in this one.
                 (self.taken_at, self.pause_began) = (None, None);
                 self.free.clear();
                 self.free(event);
@@ -202,22 +203,22 @@ impl Meter {
         }
     }
 
-    /// Groups completed and not settled, in no order.
+    /// The groups completed and not settled, in no particular order.
     pub fn unsettled(&self) -> impl Iterator<Item = &GroupId> {
         self.open.keys()
     }
 
-    /// Leases issued and not excluded.
+    /// The number of leases issued and not excluded.
     pub fn lead(&self) -> u64 {
         self.leased.get() - self.excluded.sum()
     }
 
-    /// The version installed and the training steps made, as far as the events tell.
+    /// The installed version and the completed training steps, from the events.
     pub fn clock(&self) -> &VersionClock {
         &self.clock
     }
 
-    /// What was counted so far; what no event tells is left out.
+    /// The metrics so far, without those that are not in the events.
     pub fn metrics(&self) -> Metrics {
         Metrics {
             counters: Counters {
@@ -276,7 +277,7 @@ impl Meter {
         }
         let Some(group) = self.open.remove(id) else { return };
         self.tokens_wasted.add(reason.name(), group.tokens);
-        // A group without a generated token has no version, known or not.
+        // A group without a generated token has no version at all.
         if let Some(oldest) = group.oldest {
             self.excluded_gaps.add(self.clock.gap(oldest), group.gap, self.clock.step_lag(oldest));
         }
@@ -323,7 +324,7 @@ impl Meter {
         self.free.push_back((event.seq, event.at));
     }
 
-    /// How long the learner waited for the batch: since what the batch names as having made it free.
+    /// How long the learner waited for the batch, since the event that made it free; the batch names that event.
     fn learner_wait(&mut self, taken: &Event) {
         let free = taken.enablers.iter().find(|enabler| enabler.cause == Cause::LearnerFree);
         let free = free.and_then(|enabler| if let Moment::Event(seq) = enabler.moment { Some(seq) } else { None });

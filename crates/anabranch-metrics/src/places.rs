@@ -1,4 +1,4 @@
-//! Where the groups of a session are, for how long the buffer was empty or full, and what it holds.
+//! Where the groups of a session are, how long the buffer was empty or full, and how old its groups are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use crate::instrument::{Count, Facade, Level};
 use crate::{Counters, Gauges, Histogram, names};
 use anabranch_core::{OldestVersion, Version, VersionClock};
 
-/// How many groups are where.
+/// The number of groups at each place.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Between their issue and the buffer (or batch): generated, scored, logged.
+    /// Being generated, scored or logged: between the lease and the buffer (or batch).
     pub in_flight: usize,
-    /// Completed, and waiting for room in the buffer.
+    /// Completed and waiting for room in the buffer.
     pub waiting: usize,
     /// In the buffer.
     pub buffered: usize,
-    /// Out of the buffer, and consumed by no batch yet.
+    /// Out of the buffer, but not consumed yet.
     pub taken: usize,
 }
 
-/// Measures the places of one session. The log does not hold these facts.
+/// Measures the places of one session. The log does not have these facts.
 #[derive(Debug)]
 pub struct PlaceMeter {
     places: Places,
     /// Known once there is a buffer.
     capacity: Option<usize>,
-    /// Up to when time is counted: nanoseconds since the session's start.
+    /// The moment up to which time is counted, in nanoseconds since the session's start.
     counted_to: u64,
     closed: bool,
     empty: Count,
@@ -72,7 +72,7 @@ impl Default for PlaceMeter {
 }
 
 impl PlaceMeter {
-    /// The session opens now.
+    /// Notes that the session opens now.
     pub fn open(&mut self, facade: &Facade, now: u64) {
         self.counted_to = now;
         for count in [&mut self.empty, &mut self.full, &mut self.blocked] {
@@ -89,17 +89,17 @@ impl PlaceMeter {
         self.show();
     }
 
-    /// The run has a buffer for so many groups. It was empty since the session opened.
+    /// Notes that the run has a buffer of this capacity. It has been empty since the session opened.
     pub fn set_capacity(&mut self, groups: usize) {
         self.capacity = Some(groups);
         self.capacity_shown.set(Some(groups as f64));
         self.show();
     }
 
-    /// Counts the time up to `now`, before anything moves into the buffer, out of it, or to its door.
+    /// Counts the time up to `now`, before a group enters the buffer, leaves it, or begins to wait for room.
     pub fn count_time(&mut self, now: u64) {
         let passed = now.saturating_sub(self.counted_to);
-        // A buffer is known of once its first group comes; what passed before is counted then.
+        // The buffer becomes known with its first group. The time before is counted then.
         let Some(capacity) = self.capacity.filter(|_| !self.closed && passed > 0) else { return };
         self.counted_to = now;
         let Places { waiting, buffered, .. } = self.places;
@@ -108,7 +108,7 @@ impl PlaceMeter {
         self.blocked.add(if waiting > 0 { passed } else { 0 });
     }
 
-    /// The groups are at these places now.
+    /// Notes that the groups are at these places now.
     pub fn moved(&mut self, places: Places) {
         self.places = places;
         self.show();
@@ -122,7 +122,7 @@ impl PlaceMeter {
         self.taken.set(Some(taken as f64));
     }
 
-    /// A group shaped by `oldest` entered the buffer.
+    /// Notes that a group whose oldest version is `oldest` entered the buffer.
     pub fn enter(&mut self, oldest: Option<OldestVersion>) {
         match oldest {
             Some(OldestVersion::Known(version)) => *self.versions.entry(version).or_default() += 1,
@@ -130,7 +130,7 @@ impl PlaceMeter {
         }
     }
 
-    /// It left.
+    /// Notes that such a group left the buffer.
     pub fn leave(&mut self, oldest: Option<OldestVersion>) {
         let Some(OldestVersion::Known(version)) = oldest else {
             self.unknown -= 1;
@@ -144,13 +144,13 @@ impl PlaceMeter {
         }
     }
 
-    /// The session ends.
+    /// Notes that the session ends.
     pub fn close(&mut self, now: u64) {
         self.count_time(now);
         self.closed = true;
     }
 
-    /// The gaps and step lags of what is in the buffer, and the recorder told so.
+    /// Returns the gaps and step lags of the groups in the buffer, and updates the recorder.
     pub fn buffered(&mut self, clocks: &VersionClock) -> [Histogram; 2] {
         let [mut gap, mut lag] = [Histogram::of_counts(), Histogram::of_counts()];
         for (&version, &groups) in &self.versions {
@@ -166,7 +166,7 @@ impl PlaceMeter {
         [gap, lag]
     }
 
-    /// Fills in what no event tells.
+    /// Fills in the metrics that are not in the events.
     pub fn fill(&mut self, clocks: &VersionClock, counters: &mut Counters, gauges: &mut Gauges) {
         let time = |count: &Count| self.capacity.map(|_| Duration::from_nanos(count.get()));
         counters.queue_empty = time(&self.empty);

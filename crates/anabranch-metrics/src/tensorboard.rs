@@ -1,7 +1,8 @@
-//! What a run measures, as TensorBoard event files: a scalar for every number, by training step.
+//! Writes the metrics of a run as TensorBoard event files: one scalar per metric and training step.
 //!
-//! Tags are the names of `docs/metrics.md`, a label's value after a slash: `anabranch_excluded_total/stale`. Histograms
-//! have two: `anabranch_gap/consumed/mean` and `…/max`. What is of one step alone is in [`STEP_TAGS`].
+//! The tags are the names of `docs/metrics.md`, followed by the label's value after a slash:
+//! `anabranch_excluded_total/stale`. A histogram has two tags: `anabranch_gap/consumed/mean` and `…/max`. [`STEP_TAGS`]
+//! lists the tags that describe a step alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,11 +18,11 @@ mod record;
 /// A scalar of a single training step: its tag, its unit and its meaning.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct StepTag {
-    /// Its tag.
+    /// The tag.
     pub tag: &'static str,
-    /// Its unit.
+    /// The unit.
     pub unit: &'static str,
-    /// What it says.
+    /// The meaning.
     pub meaning: &'static str,
 }
 
@@ -29,7 +30,8 @@ const fn tag(tag: &'static str, unit: &'static str, meaning: &'static str) -> St
     StepTag { tag, unit, meaning }
 }
 
-/// The scalars of a step that are no metric of the run. `docs/metrics.md` prints this list; a test compares the two.
+/// The scalars that describe a step alone and are not metrics of the run. `docs/metrics.md` prints this list; a test
+/// compares the two.
 pub const STEP_TAGS: [StepTag; 9] = [
     tag("step/reward_mean", "reward", "mean reward over the samples of the batch that have one"),
     tag("step/gap_mean", "versions", "mean version gap of the groups of the batch, when it was taken"),
@@ -39,7 +41,7 @@ pub const STEP_TAGS: [StepTag; 9] = [
     tag("step/tokens", "tokens", "tokens that the policy generated in the batch"),
     tag("step/waited_seconds", "seconds", "how long the learner waited for the batch"),
     tag("step/trained_seconds", "seconds", "how long the learner trained"),
-    tag("step/paused_seconds", "seconds", "how long generation stood still for the publication after it"),
+    tag("step/paused_seconds", "seconds", "how long generation paused for the publication after the step"),
 ];
 
 fn step_values(step: &Step) -> [Option<f64>; 9] {
@@ -56,21 +58,21 @@ fn step_values(step: &Step) -> [Option<f64>; 9] {
     ]
 }
 
-/// Why an event file could not be written.
+/// An event file could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write TensorBoard events to {}: {source}", path.display())]
 pub struct TensorBoardError {
     /// The file or directory.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
 /// Writes an event file.
 ///
-/// Every record goes to the operating system at once: a killed writer leaves a file that TensorBoard reads, without the
-/// record it was at. To go on after a restart create it again on the same directory: that makes a new file beside the old
-/// ones, and the steps from its first on replace what they said. Values are stored as 32-bit floats.
+/// Every record is passed to the operating system at once: if the process is killed, TensorBoard can read the file
+/// without the last record. After a restart, create it again on the same directory. This makes a new file next to the
+/// old ones, and its steps replace the same steps of the old files. Values are stored as 32-bit floats.
 ///
 /// ```
 /// # use anabranch_core::{Dataset, Fields};
@@ -104,11 +106,11 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
-    /// Begins a new event file in the directory `dir`, which is made where it is missing. TensorBoard shows each directory
-    /// as a run of its own; all files in it are one.
+    /// Begins a new event file in the directory `dir`, and creates the directory if it does not exist. TensorBoard
+    /// shows each directory as one run, with all its files.
     ///
     /// # Errors
-    /// Where the directory or the file cannot be made.
+    /// Returns an error if the directory or the file cannot be created.
     pub fn create(dir: impl AsRef<Path>) -> Result<Self, TensorBoardError> {
         let dir = dir.as_ref();
         let failed = |path: &Path| {
@@ -127,17 +129,18 @@ impl TensorBoard {
         Ok(board)
     }
 
-    /// Its file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes what a training step came to, and what its run had counted and measured right after it.
+    /// Writes a training step, and the metrics of its run right after the step.
     ///
-    /// A step trained again after a restart gets what is of that step alone: its counts were written when it was new.
+    /// For a step trained again after a restart, only the tags of the step itself are written: the metrics of the run
+    /// were written when the step was new.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn step(&mut self, step: &Step, metrics: &Metrics) -> Result<(), TensorBoardError> {
         let values = STEP_TAGS.iter().zip(step_values(step));
         let values = values.filter_map(|(tag, value)| Some((tag.tag.to_owned(), value?)));
@@ -153,7 +156,7 @@ impl TensorBoard {
     /// Writes scalars of the user's own at a step.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), TensorBoardError> {
         if !self.begun {
             self.append(&record::session_start(wall_time(), step))?;
@@ -162,14 +165,14 @@ impl TensorBoard {
         self.append(&record::scalars(wall_time(), step, values))
     }
 
-    /// One call of the operating system a record: whoever is killed leaves at most the last one torn.
+    /// Makes one call of the operating system per record, so that a kill damages at most the last record.
     fn append(&mut self, record: &[u8]) -> Result<(), TensorBoardError> {
         let written = self.file.write_all(&record::framed(record));
         written.map_err(|source| TensorBoardError { path: self.path.clone(), source })
     }
 }
 
-/// The scalars of a reading: a histogram's mean and largest value, whatever else as it is.
+/// The scalars of a value: the mean and the largest value of a histogram, or the value itself.
 fn scalars(reading: &Reading<'_>) -> Vec<(String, f64)> {
     let label = reading.label.as_ref().map_or_else(String::new, |label| format!("/{label}"));
     let tag = format!("{}{label}", reading.metric.name);

@@ -1,4 +1,4 @@
-//! A snapshot under the names of the facade: for whoever writes them elsewhere.
+//! The values of a snapshot under the names of the facade, for other exporters.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,35 +6,35 @@ use std::fmt::Display;
 use crate::instrument::seconds;
 use crate::{GapHistograms, Histogram, Metric, Metrics, names};
 
-/// One number of a snapshot, under its name.
+/// One value of a snapshot with its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading<'a> {
-    /// Which metric.
+    /// The metric.
     pub metric: &'static Metric,
-    /// The value of its label, if it has one.
+    /// The value of the label, if the metric has one.
     pub label: Option<String>,
-    /// What it reads.
+    /// The value.
     pub value: MetricValue<'a>,
 }
 
-/// What a metric reads.
+/// The value of a metric.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum MetricValue<'a> {
-    /// A count.
+    /// A counter.
     Counter(u64),
-    /// A level.
+    /// A gauge.
     Gauge(f64),
-    /// Many values.
+    /// A distribution.
     Histogram {
-        /// In whole numbers: nanoseconds where the metric is in seconds.
+        /// The histogram in whole numbers: nanoseconds if the metric is in seconds.
         histogram: &'a Histogram,
-        /// Multiplies its bounds, sum, mean and largest to the metric's unit.
+        /// The factor that converts bounds, sum, mean and largest value to the metric's unit.
         scale: f64,
     },
 }
 
 impl MetricValue<'_> {
-    /// Mean and largest of a histogram in the metric's unit; absent where it is empty.
+    /// The mean and the largest value of a histogram in the metric's unit; `None` if it is empty.
     pub fn mean_and_max(&self) -> Option<(f64, f64)> {
         let Self::Histogram { histogram, scale } = self else { return None };
         Some((histogram.mean()? * scale, histogram.max()? as f64 * scale))
@@ -42,7 +42,7 @@ impl MetricValue<'_> {
 }
 
 impl Metrics {
-    /// All that is known, each under its name and label: counters, then gauges, then histograms.
+    /// All known values with name and label: counters, then gauges, then histograms.
     pub fn readings(&self) -> Vec<Reading<'_>> {
         let mut readings = Vec::with_capacity(64);
         self.counts(&mut readings);
@@ -51,7 +51,7 @@ impl Metrics {
         readings
     }
 
-    /// Those of them that the learner measured in the last training step.
+    /// The values that the learner measured in the last training step.
     pub fn learned(&self) -> Vec<Reading<'_>> {
         let of_learner = [names::LOSS, names::ESS, names::LEARNER];
         let mut readings = self.readings();

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` and the list of metrics are one.
+//! `docs/metrics.md` has exactly the list of metrics of the code.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +18,7 @@ fn printed() -> String {
     text
 }
 
-/// With `UPDATE_DOCS` set, the table of the document is written instead of compared.
+/// If `UPDATE_DOCS` is set, the test writes the table instead of comparing it.
 #[test]
 fn the_document_names_every_metric() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");

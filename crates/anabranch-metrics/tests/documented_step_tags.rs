@@ -1,4 +1,4 @@
-//! `docs/metrics.md` lists the tags of a step as the code does.
+//! `docs/metrics.md` has exactly the step tags of the code.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,7 +16,7 @@ fn printed() -> String {
     text
 }
 
-/// With `UPDATE_DOCS` set, the table of the document is written instead of compared.
+/// If `UPDATE_DOCS` is set, the test writes the table instead of comparing it.
 #[test]
 fn the_document_names_every_tag_of_a_step() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");

@@ -1,5 +1,5 @@
-//! The files as files: names, records, and what a kill leaves. Whether TensorBoard understands them its own reader says
-//! (`tests/python`).
+//! The event files: names, records, and the state after a kill. `tests/python` reads them with TensorBoard's own
+//! reader.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The lengths of the records of a file; panics where they do not fill it.
+/// The lengths of the records of a file. Panics if they do not fill the file.
 fn records(path: &Path) -> Vec<usize> {
     let bytes = fs::read(path).unwrap();
     let mut rest = bytes.as_slice();
@@ -48,7 +48,7 @@ fn a_writer_created_later_has_the_later_name() {
     let paths: Vec<_> = (0..3).map(|_| TensorBoard::create(dir.path()).unwrap().path().to_owned()).collect();
     let created: Vec<_> = paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     assert_eq!(names(dir.path()), created, "TensorBoard reads in the order of names");
-    // A file of the future, as a clock that went back leaves it, and one of another program.
+    // A file from the future, as if the clock had gone back, and a file of another program.
     fs::write(dir.path().join("events.out.tfevents.9000000000.host.1.0"), "").unwrap();
     fs::write(dir.path().join("notes.txt"), "").unwrap();
     let last = TensorBoard::create(dir.path()).unwrap();
@@ -66,7 +66,7 @@ fn an_error_names_the_path() {
     assert!(error.contains(file.to_str().unwrap()), "{error}");
 }
 
-/// A step trained again comes with counts of now, which are not those of that step.
+/// A step trained again comes with the current metrics of the run, which do not belong to that step.
 #[tokio::test(start_paused = true)]
 async fn a_replayed_step_has_only_what_is_its_own() {
     let (run, engine) = (Run::in_memory(), Sim::fixed(3, Duration::from_millis(1)));

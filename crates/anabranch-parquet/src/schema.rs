@@ -71,9 +71,9 @@ const fn maybe(name: &'static str, kind: Kind, meaning: &'static str) -> Column 
 use Kind::{Bool, Bytes, F32, F64, List, Rows, Text, U32, U64, Wall};
 
 const SEQ: Column = always("seq", U64, "place of the event in the log, dense from 0; rows are sorted by it");
-const SESSION: Column = always("session", U32, "which opening of the run wrote it, from 0");
-const AT: Column = always("at_ns", U64, "when, in nanoseconds since that session's start");
-const WALL: Column = always("wall", Wall, "when, in wall time (UTC, milliseconds)");
+const SESSION: Column = always("session", U32, "which session (opening of the run) wrote the event, from 0");
+const AT: Column = always("at_ns", U64, "when it happened, in nanoseconds since the start of the session");
+const WALL: Column = always("wall", Wall, "when it happened, in wall time (UTC, milliseconds)");
 const GROUP: Column = always("group_id", Text, "the group's name: `dataset/epoch/row#attempt`");
 const DATASET: Column = always("dataset", Text, "dataset of its prompt");
 const EPOCH: Column = always("epoch", U32, "epoch of its prompt, from 0");
@@ -90,18 +90,19 @@ static TAKEN: [Column; 4] = [
     maybe(
         "dequeued_ns",
         U64,
-        "when it left the buffer, in nanoseconds since the session's start; absent without a buffer",
+        "when the group left the buffer, in nanoseconds since the session's start; absent without a buffer",
     ),
-    maybe("gap", U64, "its version gap when the batch was taken; absent where a version is unknown"),
-    maybe("step_lag", U64, "its step lag when the batch was taken; absent where a version is unknown"),
+    maybe("gap", U64, "its version gap when the batch was taken; absent if a version is unknown"),
+    maybe("step_lag", U64, "its step lag when the batch was taken; absent if a version is unknown"),
 ];
 
 static ENABLERS: [Column; 4] = [
-    always("cause", Text, "why the event had to wait for it: `slot`, `room`, `learner_free`, …"),
+    always("cause", Text, "why the event had to wait: `slot`, `room`, `learner_free`, …"),
     always(
         "moment",
         Text,
-        "what it waited for: `event`, `sample_end` or `scored` (of the group leased at `seq`), `dequeued` (of the group admitted at `seq`)",
+        "what the event waited for: `event`, `sample_end` or `scored` (of the group leased at `seq`), `dequeued` (of \
+         the group admitted at `seq`)",
     ),
     always("seq", U64, "the event waited for"),
     maybe("sample", U32, "for `sample_end`: which sample, from 0"),
@@ -113,17 +114,21 @@ static METRICS: [Column; 2] =
 static SPANS: [Column; 6] = [
     always("start", U32, "first generated token of the span, counted from 0 without prompt and environment tokens"),
     always("end", U32, "one past its last generated token"),
-    maybe("version_lo", U64, "oldest version that can have produced it; counts for staleness"),
-    maybe("version_hi", U64, "newest version that can have produced it; equals `version_lo` where it is exact"),
+    maybe("version_lo", U64, "oldest version that can have produced the span; counts for staleness"),
+    maybe(
+        "version_hi",
+        U64,
+        "newest version that can have produced the span; equals `version_lo` if the version is exact",
+    ),
     always("certainty", Text, "`exact`, `uncertain` (between the two) or `unknown` (both absent)"),
-    always("kv_carried", Bool, "whether the KV cache under it was computed by older weights"),
+    always("kv_carried", Bool, "whether older weights computed the KV cache of the span"),
 ];
 
 /// Everything that happened: one row an event. The other tables can be computed from it and the payloads.
 pub static EVENTS: Table = Table {
     name: "events",
-    meaning: "One row per event of the log, every disposition among them. `raw` alone rebuilds the log; the typed columns \
-              are for queries, each absent (NULL) for the kinds that do not have it.",
+    meaning: "One row per event of the log. `raw` alone is enough to rebuild the log; the typed columns are for \
+              queries. A column is absent (NULL) for kinds of events that do not have it.",
     columns: &[
         SEQ,
         SESSION,
@@ -134,8 +139,8 @@ pub static EVENTS: Table = Table {
             Text,
             "what happened: `leased`, `completed`, `admitted`, `excluded`, `batch_taken`, `stepped`, `published`, …",
         ),
-        always("delay_ns", U64, "nanoseconds between the last of its enablers and it"),
-        always("enablers", Rows(&ENABLERS), "what let it happen"),
+        always("delay_ns", U64, "nanoseconds between the last of its enablers and the event"),
+        always("enablers", Rows(&ENABLERS), "the earlier events that made it possible"),
         optional(GROUP),
         optional(DATASET),
         optional(EPOCH),
@@ -151,49 +156,53 @@ pub static EVENTS: Table = Table {
             "`excluded`: `aborted`, `filtered`, `malformed`, `future_version`, `unknown_version` or `stale`",
         ),
         maybe("filter", Text, "`excluded`, filtered: the filter's name"),
-        maybe("followup", Text, "`excluded`: what becomes of the prompt: `drop`, `retry` or `exhausted`"),
-        maybe("retry_as", Text, "`excluded`, retried: the group that the prompt is leased as next"),
+        maybe("followup", Text, "`excluded`: what happens to the prompt: `drop`, `retry` or `exhausted`"),
+        maybe("retry_as", Text, "`excluded`, retried: the group of the next lease of the prompt"),
         maybe("gap", U64, "`excluded`, stale: its version gap"),
-        maybe("dequeued_ns", U64, "`excluded`: when it left the buffer, in nanoseconds since the session's start"),
-        maybe("step", U64, "training step: of a batch, a step, a checkpoint, or of the weights published"),
+        maybe(
+            "dequeued_ns",
+            U64,
+            "`excluded`: when the group left the buffer, in nanoseconds since the session's start",
+        ),
+        maybe("step", U64, "training step of a batch, a step, a checkpoint, or the published weights"),
         maybe(
             "version",
             U64,
-            "published version: installed when a batch was taken, or the one being published or installed",
+            "published version: the one installed when a batch was taken, or the one being published or installed",
         ),
         maybe("updates", U64, "`stepped`, `publishing`, `published`: optimizer updates so far"),
         maybe("batch", Text, "`batch_taken`: digest of the ordered ids and payload digests"),
         maybe("groups", Rows(&TAKEN), "`batch_taken`: its groups, in dequeue order"),
         maybe("loss", F64, "`stepped`: the loss"),
-        maybe("metrics", Rows(&METRICS), "`stepped`: whatever else the learner measured"),
-        maybe("weights", Text, "digest of the weights after a step, or of those published"),
-        maybe("equal", Bool, "`restepped`: whether the digest equals the one recorded first"),
+        maybe("metrics", Rows(&METRICS), "`stepped`: the learner's other metrics"),
+        maybe("weights", Text, "digest of the weights after a step, or of the published weights"),
+        maybe("equal", Bool, "`restepped`: whether the digest equals the digest of the original step"),
         maybe(
             "mode",
             Text,
-            "`publishing`: what became of samples in flight: `retract`, `in_place`, `drain` or `abort`",
+            "`publishing`: what happened to the samples in flight: `retract`, `in_place`, `drain` or `abort`",
         ),
         maybe(
             "pause_began_ns",
             U64,
             "`published`: when the engines began to pause, in nanoseconds since the session's start",
         ),
-        maybe("paused_ns", U64, "`published`: when they had paused, likewise"),
-        maybe("taken", U64, "`checkpointed`: the `batch_taken` of the last step in it"),
+        maybe("paused_ns", U64, "`published`: when all engines had paused, likewise"),
+        maybe("taken", U64, "`checkpointed`: the `batch_taken` event of the last step in the checkpoint"),
         maybe("name", Text, "`checkpointed`: its directory; `configured`: the operator"),
         maybe("settings", Text, "`run_opened`, `configured`: the settings, as JSON"),
         maybe("library", Text, "`run_opened`, `run_resumed`: version of the library"),
         maybe("format", U32, "`run_opened`: version of the event format"),
-        maybe("lost", U64, "`run_resumed`: acknowledged events that a power loss took"),
+        maybe("lost", U64, "`run_resumed`: number of acknowledged events that a power loss took"),
         maybe("left_open", List(&Text), "`run_closed`: groups left in the buffer or in a partial batch"),
-        always("raw", Bytes, "the event itself, exact to the bit (postcard encoding of the event format)"),
+        always("raw", Bytes, "the whole event, bit for bit (postcard encoding of the event format)"),
     ],
 };
 
 /// Groups as they were completed: one row each; what became of them later stands in [`EVENTS`].
 pub static GROUPS: Table = Table {
     name: "groups",
-    meaning: "One row per completed group. What became of it later stands in `events`: `excluded`, or `batch_taken` with \
+    meaning: "One row per completed group. The outcome of the group is in `events`: `excluded`, or `batch_taken` with \
               the group in its list.",
     columns: &[
         SEQ,
@@ -206,7 +215,7 @@ pub static GROUPS: Table = Table {
         ROW,
         ATTEMPT,
         always("expected", U32, "samples that the pipeline asked for"),
-        always("samples", U32, "samples that it has"),
+        always("samples", U32, "samples that the group has"),
         always("generated", U64, "generated tokens, over all samples"),
         maybe("reward_mean", F64, "mean reward of the samples that have one"),
         maybe("reward_min", F64, "smallest reward"),
@@ -214,14 +223,14 @@ pub static GROUPS: Table = Table {
         maybe(
             "oldest_version",
             U64,
-            "oldest version in any span of any sample; absent where one is unknown or nothing was generated",
+            "oldest version in any span of any sample; absent if a version is unknown or nothing was generated",
         ),
         maybe("newest_version", U64, "newest version in any last span"),
         always("prompt", List(&U32), "token ids of the prompt"),
-        always("fields", Text, "the other fields of the prompt's row, as JSON"),
-        always("extra", Text, "what the user attached, as JSON"),
+        always("fields", Text, "the other fields of the prompt's row in the dataset, as JSON"),
+        always("extra", Text, "values that the user attached, as JSON"),
         always("payload", Text, "digest (BLAKE3, hexadecimal) of the stored payload"),
-        always("raw", Bytes, "prompt fields and extra, exact to the bit (postcard)"),
+        always("raw", Bytes, "prompt fields and extra, bit for bit (postcard)"),
     ],
 };
 
@@ -237,8 +246,8 @@ pub static SAMPLES: Table = Table {
         ROW,
         ATTEMPT,
         always("sample", U32, "which sample of the group, from 0"),
-        always("status", Text, "how it ended: `completed`, `truncated`, `aborted` or `failed`"),
-        maybe("cause", Text, "why it was aborted or failed, or has no reward"),
+        always("status", Text, "how the sample ended: `completed`, `truncated`, `aborted` or `failed`"),
+        maybe("cause", Text, "why the sample was aborted or failed, or has no reward"),
         maybe("reward", F64, "its reward"),
         always("prompt_len", U32, "how many of `tokens` are the prompt's"),
         always("generated", U32, "tokens that the policy generated"),
@@ -252,18 +261,22 @@ pub static SAMPLES: Table = Table {
         maybe(
             "truncated_logprobs",
             List(&F32),
-            "log-prob (nats) of each under the truncated distribution, where top-k or top-p was on",
+            "log-prob (nats) of each generated token under the truncated distribution, if top-k or top-p was on",
         ),
         always("spans", Rows(&SPANS), "which weights produced which generated tokens"),
         maybe(
             "oldest_version",
             U64,
-            "oldest version in any span; absent where one is unknown or nothing was generated",
+            "oldest version in any span; absent if a version is unknown or nothing was generated",
         ),
         maybe("newest_version", U64, "newest version in the last span"),
-        maybe("submitted_ns", U64, "when it was submitted to the engine, in nanoseconds since the session's start"),
+        maybe(
+            "submitted_ns",
+            U64,
+            "when the sample was submitted to the engine, in nanoseconds since the session's start",
+        ),
         maybe("first_token_ns", U64, "when its first generated token arrived, likewise"),
-        maybe("ended_ns", U64, "when it reached its terminal status, likewise"),
+        maybe("ended_ns", U64, "when the sample ended, likewise"),
         maybe("scored_ns", U64, "when its reward was known, likewise"),
     ],
 };
@@ -271,7 +284,7 @@ pub static SAMPLES: Table = Table {
 /// Installations of weights on the engines.
 pub static PUBLICATIONS: Table = Table {
     name: "publications",
-    meaning: "One row per installation of weights on the engines. When generation resumed afterwards stands in `events` \
+    meaning: "One row per installation of weights on the engines. The time when generation resumed is in `events` \
               (`generation_resumed` of the same version and session).",
     columns: &[
         SEQ,
@@ -280,21 +293,21 @@ pub static PUBLICATIONS: Table = Table {
         WALL,
         always("kind", Text, "`published` (a new version) or `reinstalled` (the last one again, after a restart)"),
         always("version", U64, "the version"),
-        always("step", U64, "training step of its weights"),
-        maybe("updates", U64, "optimizer updates in its weights"),
-        always("weights", Text, "digest of its weights"),
-        maybe("mode", Text, "what became of samples in flight: `retract`, `in_place`, `drain` or `abort`"),
+        always("step", U64, "training step of the weights"),
+        maybe("updates", U64, "optimizer updates in the weights"),
+        always("weights", Text, "digest of the weights"),
+        maybe("mode", Text, "what happened to the samples in flight: `retract`, `in_place`, `drain` or `abort`"),
         maybe("publishing", U64, "its `publishing` event"),
         maybe("pause_began_ns", U64, "when the engines began to pause, in nanoseconds since the session's start"),
-        maybe("paused_ns", U64, "when they had paused, likewise; `at_ns` is when the weights were installed"),
+        maybe("paused_ns", U64, "when all engines had paused, likewise; `at_ns` is when the weights were installed"),
     ],
 };
 
 /// Training steps with their batches.
 pub static STEPS: Table = Table {
     name: "steps",
-    meaning: "One row per training step made (`stepped`), with the batch it was made on. A step made again from the log \
-              stands in `events` (`restepped`), as does a batch whose step was never made.",
+    meaning: "One row per training step (`stepped`), with its batch. A step trained again from the log is in `events` \
+              (`restepped`), and so is a batch whose step was never trained.",
     columns: &[
         SEQ,
         SESSION,
@@ -303,11 +316,11 @@ pub static STEPS: Table = Table {
         always("step", U64, "the step, from 1"),
         always("updates", U64, "optimizer updates so far"),
         always("loss", F64, "the loss"),
-        always("metrics", Rows(&METRICS), "whatever else the learner measured"),
-        always("weights", Text, "digest of the weights after it"),
+        always("metrics", Rows(&METRICS), "the learner's other metrics"),
+        always("weights", Text, "digest of the weights after the step"),
         maybe("taken", U64, "its `batch_taken` event"),
         maybe("taken_session", U32, "the session of that event"),
-        maybe("taken_ns", U64, "when the batch was taken, in nanoseconds since that session's start"),
+        maybe("taken_ns", U64, "when the batch was taken, in nanoseconds since the start of that session"),
         maybe("version", U64, "version installed when the batch was taken"),
         maybe("batch", Text, "digest of the batch"),
         maybe("groups", Rows(&TAKEN), "its groups, in dequeue order"),

@@ -43,6 +43,6 @@ fn an_answer_is_json() {
     assert_eq!((&json["seed"], &json["wall_ns"]), (&3.into(), &outcome.wall_ns.into()));
     assert_eq!(
         "newest".parse::<Order>().unwrap_err().to_string(),
-        "`newest` is no order: give fifo, freshest or stalest"
+        "expected fifo, freshest or stalest, found `newest`"
     );
 }

@@ -1,15 +1,15 @@
-//! The checks that decide whether a group may be trained on: at the entry, and when it is taken out for training.
+//! The checks that decide whether a group may be trained on: at the entry, and when it leaves the buffer.
 
 use anabranch_core::{Error, OldestVersion, Reason, VersionClock};
 
 use crate::Rollout;
 
 impl Rollout {
-    /// Entry checks 1 and 2, once: an aborted group is excluded (`None`); a malformed one, or one with a version that was
-    /// never installed, is logged, excluded and an error.
+    /// Runs entry checks 1 and 2, unless they ran before. An aborted group is excluded (`None`). A malformed group, or
+    /// one with a version that was never installed, is logged and excluded, and gives an error.
     ///
     /// # Errors
-    /// [`Error::Malformed`] and [`Error::FutureVersion`], naming the group.
+    /// Returns [`Error::Malformed`] or [`Error::FutureVersion`], which name the group.
     pub(crate) fn check_entry(mut self) -> Result<Option<Self>, Error> {
         if self.checked {
             return Ok(Some(self));
@@ -41,10 +41,11 @@ impl Rollout {
         self.max_gap = Some(self.max_gap.map_or(limit, |before| before.min(limit)));
     }
 
-    /// The exit check against the version now installed: `Ok` passes with the gap (absent if a version is unknown).
+    /// Runs the exit check against the installed version. Returns the gap if the group passes (`None` if a version is
+    /// unknown).
     ///
     /// # Errors
-    /// Why the group must be excluded.
+    /// Returns the reason if the group must be excluded.
     pub(crate) fn check_exit(&self, clock: &VersionClock) -> Result<Option<u64>, Reason> {
         let oldest = self.oldest();
         let gap = oldest.and_then(|oldest| clock.gap(oldest));

@@ -1,4 +1,4 @@
-//! Filters at the entry: what the user writes, or what [`filters`](crate::filters) ships.
+//! Filters at the entry: closures of the user, or those of [`filters`](crate::filters).
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ pin_project! {
     }
 }
 
-/// What a filter says by `true`.
+/// The meaning of a filter that returns `true`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Admit,
@@ -44,7 +44,11 @@ impl Kind {
 
 impl<S, F> Admit<S, F> {
     pub(crate) fn new(input: S, kind: Kind, name: String, filter: F) -> Self {
-        assert!(!name.is_empty(), "name: a filter needs one, its exclusions are counted under it");
+        assert!(
+            !name.is_empty(),
+            "name: expected a name, found an empty string; exclusions are counted under the \
+                                   name"
+        );
         Self { input: Upstream::new(input), name, filter, kind, configured: false }
     }
 }
@@ -55,7 +59,7 @@ impl<S: fmt::Debug, F> fmt::Debug for Admit<S, F> {
     }
 }
 
-/// The group if it passes; nothing if it was excluded.
+/// Returns the group if it passes, or `None` if it was excluded.
 fn admitted(
     group: Rollout,
     kind: Kind,
@@ -63,7 +67,7 @@ fn admitted(
     filter: &mut impl FnMut(&Group) -> bool,
 ) -> Result<Option<Rollout>, Error> {
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
-    // Filters judged a restored group before it was logged, unless the log stands before this one.
+    // Filters judged a restored group before it was logged, unless `.log` comes before this filter.
     if group.is_restored() && (!group.logged || group.admitted.is_some()) {
         return Ok(Some(group));
     }

@@ -1,4 +1,4 @@
-//! Exactly so many groups for a training step: the commit point.
+//! Collects a fixed number of groups for a training step: the commit point.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -28,18 +28,18 @@ pin_project! {
         emit_partial: bool,
         run: Option<Run>,
         held: Vec<Rollout>,
-        // The version that all of `held` was judged against.
+        // The version against which all of `held` was judged.
         judged: Option<Version>,
-        // What the run was told last; nothing if a buffer upstream tells it.
+        // The last demand told to the run; `None` if a buffer upstream tells it.
         asked: Option<Demand>,
-        // Taken, its record not yet durable.
+        // Taken, but its record is not durable yet.
         taken: Option<(AppendReceipt, Batch)>,
     }
 }
 
 impl<S> Batches<S> {
     pub(crate) fn new(input: S, groups: usize) -> Self {
-        assert!(groups > 0, "batch: must be at least 1 group");
+        assert!(groups > 0, "batch: expected at least 1 group, found 0");
         Self {
             input: Upstream::new(input),
             groups,
@@ -52,14 +52,14 @@ impl<S> Batches<S> {
         }
     }
 
-    /// Emits the last batch even where it has fewer groups. The default leaves them in the log, where the next session
-    /// of the run finds them.
+    /// Emits the last batch even if it has fewer groups. By default its groups stay in the log for the next session of
+    /// the run.
     pub fn emit_partial(self) -> Self {
         Self { emit_partial: true, ..self }
     }
 }
 
-/// Takes a group in: it has passed the entry checks and is in the log from here on, whoever saw to that.
+/// Takes a group in. Afterwards it has passed the entry checks and is in the log, even if no operator did that before.
 fn accept(
     mut group: Rollout,
     groups: usize,
@@ -83,7 +83,7 @@ fn accept(
     Ok(())
 }
 
-/// Tells the run what is asked for, if that has changed.
+/// Tells the run the demand, if it has changed.
 fn ask(run: Option<&Run>, asked: &mut Option<Demand>, demand: Demand) {
     if let (Some(run), Some(before)) = (run, asked)
         && *before != demand
@@ -93,7 +93,7 @@ fn ask(run: Option<&Run>, asked: &mut Option<Demand>, demand: Demand) {
     }
 }
 
-/// Takes what is over the limit now out of `held`.
+/// Removes the groups from `held` that are now over the limit.
 fn judge(clock: &VersionClock, held: &mut Vec<Rollout>) -> Vec<Exclusion> {
     let mut excluded = Vec::new();
     for group in std::mem::take(held) {
@@ -108,8 +108,8 @@ fn judge(clock: &VersionClock, held: &mut Vec<Rollout>) -> Vec<Exclusion> {
     excluded
 }
 
-/// Takes `held` for training if at least `least` of it may be: judged and given its place in the log in one critical section
-/// against publications.
+/// Takes `held` for training if at least `least` of its groups pass. They are judged, and get their place in the log,
+/// in one critical section against publications.
 fn take(run: &Run, held: &mut Vec<Rollout>, least: usize) -> Option<(AppendReceipt, Batch)> {
     let clock = run.clock();
     let excluded = judge(&clock, held);
@@ -176,7 +176,7 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Batches<S> {
                 if this.held.len() >= least {
                     *this.taken = take(run, this.held, least);
                     if this.taken.is_some() {
-                        // Nothing more is asked for until the next batch is.
+                        // No more groups are needed until the next batch is pulled.
                         ask(Some(run), this.asked, Demand { groups: Some(0), since: None });
                         continue;
                     }
@@ -210,7 +210,7 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Batches<S> {
                     }
                 }
                 Some(Err(error)) => {
-                    // What is held stays in the log.
+                    // The groups held stay in the log.
                     this.held.clear();
                     return Poll::Ready(Some(Err(error)));
                 }

@@ -1,4 +1,4 @@
-//! The bounds of a pipeline: arguments of its operators, each a type of its own so that none can be mistaken for another.
+//! The bounds of a pipeline: arguments of its operators. Each is a separate type, so that they cannot be confused.
 
 use std::num::NonZeroUsize;
 
@@ -7,12 +7,15 @@ use std::num::NonZeroUsize;
 pub struct InFlight(NonZeroUsize);
 
 impl InFlight {
-    /// At most `groups` groups.
+    /// Creates a bound of `groups` groups.
     ///
     /// # Panics
-    /// Where `groups` is 0.
+    /// Panics if `groups` is 0.
     pub fn groups(groups: usize) -> Self {
-        Self(NonZeroUsize::new(groups).expect("InFlight::groups: must be at least 1, or nothing is ever generated"))
+        Self(NonZeroUsize::new(groups).expect(
+            "InFlight::groups: expected at least 1 group, found 0; nothing would \
+                                               ever be generated",
+        ))
     }
 
     /// The number of groups.
@@ -21,18 +24,18 @@ impl InFlight {
     }
 }
 
-/// How many samples make a group; at least 1.
+/// How many samples a group has; at least 1.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Samples(pub u32);
 
-/// What a generation slot is for.
+/// What occupies a generation slot.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Granularity {
-    /// A slot a sample: it is free when its sample ends, and the next group goes out when as many are free as it has
-    /// samples.
+    /// One slot per sample. A slot becomes free when its sample ends; the next group starts when as many slots are free
+    /// as it has samples.
     #[default]
     Sample,
-    /// A slot a group: it is free when the group's last sample ends.
+    /// One slot per group. A slot becomes free when the group's last sample ends.
     Group,
 }
 
@@ -45,7 +48,7 @@ impl Granularity {
     }
 }
 
-/// How much a buffer holds.
+/// How many groups and bytes a buffer holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Capacity {
     groups: NonZeroUsize,
@@ -53,16 +56,23 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// At most `groups` groups.
+    /// Creates a bound of `groups` groups.
     ///
     /// # Panics
-    /// Where `groups` is 0.
+    /// Panics if `groups` is 0.
     pub fn groups(groups: usize) -> Self {
         let groups = NonZeroUsize::new(groups);
-        Self { groups: groups.expect("Capacity::groups: must be at least 1, or no group ever enters"), bytes: None }
+        Self {
+            groups: groups.expect(
+                "Capacity::groups: expected at least 1 group, found 0; no group would ever enter \
+                                      the buffer",
+            ),
+            bytes: None,
+        }
     }
 
-    /// And at most `bytes` bytes of tokens, masks and log-probs. A group above that enters an empty buffer.
+    /// Also limits the buffer to `bytes` bytes of tokens, masks and log-probs. A larger group enters only an empty
+    /// buffer.
     pub fn and_bytes(self, bytes: u64) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
@@ -72,13 +82,13 @@ impl Capacity {
         self.groups.get()
     }
 
-    /// The number of bytes, where they are bounded.
+    /// The number of bytes, if it is limited.
     pub fn bytes(self) -> Option<u64> {
         self.bytes
     }
 }
 
-/// The largest version gap of a group that is trained on, inclusive: with 0, only groups made wholly by the installed
-/// weights.
+/// The largest version gap that a group may have when it is trained on. With 0, only groups generated entirely by the
+/// installed weights are trained on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MaxStaleness(pub u64);

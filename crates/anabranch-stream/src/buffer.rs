@@ -1,4 +1,4 @@
-//! The buffer: the one point where generation runs ahead of training.
+//! The buffer: the only place where generation runs ahead of training.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -37,10 +37,10 @@ enum State<S> {
     Ended,
 }
 
-/// The feeder and its task; they end with this handle.
+/// The feeder and its task. Both end with this handle.
 struct FeederTask<S> {
-    /// Shared with the task, so that dropping the stream stops the feeder at once: a task that is aborted may be in the
-    /// middle of a poll on another thread, and go on recording.
+    /// Shared with the task, so that dropping the stream stops the feeder at once. Aborting the task is not enough: it
+    /// may be in the middle of a poll on another thread and continue to write records.
     feeder: Arc<Mutex<Option<Feeder<S>>>>,
     handle: Option<JoinHandle<()>>,
 }
@@ -62,7 +62,7 @@ impl<S: Stream<Item = Result<Rollout, Error>> + Send + 'static> FeederTask<S> {
 }
 
 impl<S> FeederTask<S> {
-    /// Whether the task has returned. A panic of it goes on here.
+    /// Whether the task has returned. A panic of the task continues here.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         let Some(handle) = &mut self.handle else { return Ok(()) };
         let Poll::Ready(ended) = handle.poll_unpin(cx) else { return Ok(()) };
@@ -77,7 +77,7 @@ impl<S> FeederTask<S> {
 
 impl<S> Drop for FeederTask<S> {
     fn drop(&mut self) {
-        // A poll under way ends first; there is none after it.
+        // A running poll ends first; no poll follows it.
         let feeder = self.feeder.lock().take();
         drop(feeder);
         if let Some(task) = &self.handle {
@@ -91,9 +91,9 @@ impl<S> Buffer<S> {
         Self { state: State::Idle(Box::new(input), capacity, Order::default()) }
     }
 
-    /// Which group leaves next. The default is [`Order::Fifo`]. With another a group can wait for ever while better ones
-    /// keep coming: under a limit on staleness that is a group that goes stale. The cost of a group grows with the
-    /// logarithm of the capacity; with `Fifo` it does not grow.
+    /// Sets which group leaves next. The default is [`Order::Fifo`]. With another order a group may wait forever while
+    /// better groups keep arriving; with a limit on staleness, such a group becomes stale. The cost per group grows
+    /// with the logarithm of the capacity; with `Fifo` it is constant.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -126,9 +126,9 @@ impl<S: Stream<Item = Result<Rollout, Error>> + Send + 'static> Stream for Buffe
     type Item = Result<Rollout, Error>;
 
     /// # Panics
-    /// At the first poll outside a tokio runtime; with the feeder's panic.
+    /// Panics if it is first polled outside a tokio runtime, or if the feeder panics.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Whatever goes wrong below, a panic included, the stream has then ended.
+        // If anything below fails, even with a panic, the stream has ended.
         let (queue, mut task) = match std::mem::replace(&mut self.state, State::Ended) {
             State::Idle(input, capacity, order) => {
                 let queue = Arc::new(Mutex::new(Queue::new(capacity, order)));

@@ -8,31 +8,31 @@ use anabranch_core::{
 pub use crate::run::{Draft, RecordReceipt};
 use crate::{Lease, Rollout, Run};
 
-/// What operators call of a [`Run`].
+/// The functions of a [`Run`] that operators call.
 pub trait RunByHand {
-    /// Gives events their place in the log, all or none, with the payloads of those that complete a group.
+    /// Appends events to the log, all or none, with the payloads of the groups that they complete.
     fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> RecordReceipt;
-    /// Says with which settings an operator meets the run; recorded if they are new.
+    /// Notes the settings of an operator, and records them if they are new.
     ///
     /// # Errors
-    /// [`Error::Changed`] if the log holds other settings and changes are not accepted.
+    /// Returns [`Error::Changed`] if the log has other settings and changes are not accepted.
     fn configure(&self, operator: &str, settings: Fields) -> Result<(), Error>;
-    /// What `read` gives of the clock of versions and steps.
+    /// Returns the result of `read` on the clock of versions and steps.
     fn with_clock<T>(&self, read: impl FnOnce(&mut VersionClock) -> T) -> T;
     /// The record that opened this session.
     fn opened(&self) -> Stamp;
-    /// Groups between their issue and the buffer (or batch) now.
+    /// The number of groups between their lease and the buffer (or batch).
     fn upstream(&self) -> usize;
-    /// Requests that run on engines now.
+    /// The number of requests that run on engines.
     fn running(&self) -> usize;
-    /// Begins a publication: its version is used up, whatever comes of it.
+    /// Begins a publication. Its version number is used up, even if the publication fails.
     fn begin_publication(
         &self,
         weights: Digest,
         mode: WeightSync,
         enablers: Vec<(Cause, Stamp)>,
     ) -> (Version, RecordReceipt);
-    /// The weights are on the engines: `Published` gets its place and the clock advances.
+    /// Notes that the weights are on the engines: records `Published` and advances the clock.
     fn complete_publication(
         &self,
         version: Version,
@@ -41,7 +41,7 @@ pub trait RunByHand {
         paused: u64,
         enablers: Vec<(Cause, Stamp)>,
     ) -> RecordReceipt;
-    /// Weights published by an earlier session are on the engines again, under the same version.
+    /// Notes that weights of an earlier session are on the engines again, under the same version.
     fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> RecordReceipt;
 }
 
@@ -95,15 +95,15 @@ impl RunByHand for Run {
     }
 }
 
-/// What operators call of a [`Lease`].
+/// The functions of a [`Lease`] that operators call.
 pub trait LeaseByHand: Sized {
     /// Records that generation of this prompt begins now. A lease that is already issued keeps its record.
     fn issue(&mut self, enablers: Vec<(Cause, Stamp)>) -> Stamp;
-    /// Whether an earlier session completed its group, which waits in the log.
+    /// Whether an earlier session completed the group, which is then in the log.
     fn is_restored(&self) -> bool;
-    /// The rollout of these samples.
+    /// Creates the rollout of these samples.
     fn with_samples(self, samples: Vec<Sample>, extra: Fields) -> Rollout;
-    /// The rollout of the group that an earlier session completed.
+    /// Creates the rollout of the group that an earlier session completed.
     fn with_restored(self, group: Group) -> Rollout;
 }
 
@@ -127,21 +127,21 @@ impl LeaseByHand for Lease {
     }
 }
 
-/// What operators call of a [`Rollout`].
+/// The functions of a [`Rollout`] that operators call.
 pub trait RolloutByHand {
-    /// Makes the group's `Completed` record, with its payload, unless it has one.
+    /// Writes the group's `Completed` record, with its payload, unless the group has one.
     fn complete(&mut self) -> Option<RecordReceipt>;
-    /// Records that the group is thrown away, and what becomes of its prompt.
+    /// Records that the group is excluded, and what happens to its prompt.
     fn exclude(self, reason: Reason, enablers: Vec<(Cause, Stamp)>);
-    /// Its `Completed` record, once logged.
+    /// The `Completed` record, once the group is logged.
     fn completed(&self) -> Option<Stamp>;
-    /// Its `Admitted` record, once admitted.
+    /// The `Admitted` record, once the group is admitted.
     fn admitted(&self) -> Option<Stamp>;
-    /// Notes its `Admitted` record.
+    /// Notes the `Admitted` record.
     fn set_admitted(&mut self, admitted: Stamp);
-    /// When it was taken out of the buffer.
+    /// When the group was taken out of the buffer.
     fn dequeued(&self) -> Option<u64>;
-    /// Notes when it was taken out of the buffer.
+    /// Notes when the group was taken out of the buffer.
     fn set_dequeued(&mut self, at: u64);
 }
 

@@ -1,21 +1,21 @@
 //! How many groups downstream can take now.
 //!
-//! Nobody calls upstream, and adaptors of the user may stand between two operators. But polling passes through all of them:
-//! `.batch` and the task of `.buffer` put the demand in force around each poll of their input, and `.generate` reads it in
-//! that same call stack. If a channel or a spawned task stands between them, the poll ends there. So both also tell the
-//! run, from the first group on, and `.generate` asks the run when no demand is in force. Without either there is no
-//! bound but the slots.
+//! Operators do not call upstream, and the user may put adaptors between two operators. But a poll passes through all
+//! of them: `.batch` and the task of `.buffer` set the demand around each poll of their input, and `.generate` reads it
+//! in the same call stack. If there is a channel or a spawned task between them, the poll ends there. So `.batch` and
+//! `.buffer` also tell the run, from the first group on, and `.generate` asks the run if no demand is set. Without
+//! both, only the slots limit generation.
 
 use std::cell::Cell;
 
 use anabranch_core::{Cause, Stamp};
 
-/// How many groups may be on their way.
+/// How many groups may be in flight.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The bound; `None` if there is none.
     pub(crate) groups: Option<usize>,
-    /// What let the bound rise to its value: one of the moments that enable a lease.
+    /// The moment that raised the bound to its value; it enables a lease.
     pub(crate) since: Option<(Cause, Stamp)>,
 }
 
@@ -23,7 +23,7 @@ thread_local! {
     static IN_FORCE: Cell<Option<Demand>> = const { Cell::new(None) };
 }
 
-/// Keeps a demand in force for polls on this thread; puts the demand before it in force again when dropped.
+/// Sets a demand for polls on this thread. When it is dropped, the previous demand is set again.
 #[derive(Debug)]
 #[must_use = "the demand ends when this is dropped"]
 pub(crate) struct InForce {
@@ -33,12 +33,12 @@ pub(crate) struct InForce {
 }
 
 impl Demand {
-    /// From now until the guard is dropped, polls on this thread may bring the groups on their way up to this demand.
+    /// Sets the demand for polls on this thread, until the guard is dropped.
     pub(crate) fn enforce(self) -> InForce {
         InForce { before: IN_FORCE.replace(Some(self)), _not_send: std::marker::PhantomData }
     }
 
-    /// The demand of the poll under way; `None` if no operator downstream is part of it.
+    /// The demand of the current poll; `None` if no operator downstream is part of the poll.
     pub(crate) fn in_force() -> Option<Self> {
         IN_FORCE.get()
     }

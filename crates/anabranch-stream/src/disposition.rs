@@ -1,4 +1,4 @@
-//! Completing and excluding groups: the records that end a lease without training.
+//! Completes and excludes groups: the records that settle a lease without training.
 
 use anabranch_core::{Cause, Digest, EventKind, Group, Reason, Retry, Stamp, Then, VersionClock};
 use parking_lot::MutexGuard;
@@ -6,19 +6,19 @@ use parking_lot::MutexGuard;
 use crate::run::{Draft, RecordReceipt, Stage};
 use crate::{Lease, Rollout, Run};
 
-/// What becomes of the prompt of a group that goes unused: aborted or stale. Other exclusions are never retried.
+/// What happens to the prompt of an aborted or stale group. Other excluded groups are never retried.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// Nothing: the prompt is dropped.
+    /// The prompt is dropped.
     Drop,
-    /// The pristine prompt is leased again, until it has had `max_attempts` leases.
+    /// The original prompt is leased again, until it has had `max_attempts` leases.
     Retry {
-        /// Leases of a prompt, the first among them; at least 1.
+        /// The number of leases of a prompt, including the first; at least 1.
         max_attempts: u32,
     },
 }
 
-/// An exclusion that is decided and not yet recorded: what it writes, and the lease that it settles.
+/// An exclusion that is decided but not recorded yet: its record, and the lease that it settles.
 #[derive(Debug)]
 pub(crate) struct Exclusion {
     group: Group,
@@ -31,7 +31,7 @@ pub(crate) struct Exclusion {
 }
 
 impl Exclusion {
-    /// The drafts of its record: the completion if that is missing, then the exclusion.
+    /// The events of the record: the completion if it is missing, then the exclusion.
     pub(crate) fn drafts(&mut self) -> impl Iterator<Item = Draft> + use<> {
         let completed = self.completed.clone().map(|kind| Draft::new(kind, self.leased()));
         let mut excluded = Draft::new(self.excluded.clone(), std::mem::take(&mut self.enablers));
@@ -45,12 +45,13 @@ impl Exclusion {
         self.lease.issued().map(|leased| (Cause::Leased, leased)).into_iter().collect()
     }
 
-    /// The payload that its record needs.
+    /// The payload of the record, if it needs one.
     pub(crate) fn payload(&self) -> Option<&Group> {
         self.completed.is_some().then_some(&self.group)
     }
 
-    /// Its record is `stamp`: queues the retry, settles the lease, and wakes whoever waits for room.
+    /// Finishes the exclusion, whose record is `stamp`: queues the retry, settles the lease, and wakes tasks that wait
+    /// for room.
     pub(crate) fn settle(mut self, stamp: Stamp) {
         let flow = self.lease.run().flow();
         flow.exclude(stamp);
@@ -61,8 +62,8 @@ impl Exclusion {
     }
 }
 
-/// Records what was decided under the clock: `exclusions`, then `last`, in one record. `change` takes over what `last` means
-/// for the clock.
+/// Records decisions made under the clock: `exclusions`, then `last`, in one record. `change` applies `last` to the
+/// clock.
 pub(crate) fn commit(
     run: &Run,
     clock: MutexGuard<'_, VersionClock>,
@@ -89,7 +90,7 @@ pub(crate) fn commit(
 }
 
 impl Rollout {
-    /// Makes the group's `Completed` record, with its payload, unless it has one.
+    /// Writes the group's `Completed` record, with its payload, unless the group has one.
     pub(crate) fn complete(&mut self) -> Option<RecordReceipt> {
         let (kind, digest) = self.completion()?;
         let leased = self.lease.issued().map(|leased| (Cause::Leased, leased));
@@ -100,8 +101,8 @@ impl Rollout {
         Some(recorded)
     }
 
-    /// Records that the group is thrown away, and what becomes of its prompt: one record, so that a kill between the two
-    /// loses nothing. A group not yet completed is completed by the same record.
+    /// Records that the group is excluded, and what happens to its prompt. This is one record, so that a kill in
+    /// between loses nothing. If the group was not completed before, the same record completes it.
     pub(crate) fn exclude(self, reason: Reason, enablers: Vec<(Cause, Stamp)>) {
         let mut exclusion = self.into_exclusion(reason, enablers);
         let drafts = exclusion.drafts().collect();
@@ -127,7 +128,7 @@ impl Rollout {
         Exclusion { group, lease, then, completed, excluded, enablers }
     }
 
-    /// What its `Completed` record holds, unless it has one; `None` for a lease that was never issued.
+    /// The `Completed` event of the group, unless it has one; `None` for a lease that was never issued.
     fn completion(&self) -> Option<(EventKind, Digest)> {
         if self.completed.is_some() {
             return None;

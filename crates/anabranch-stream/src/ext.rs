@@ -15,32 +15,34 @@ use crate::{
 
 /// The combinators of a rollout pipeline, on any stream whose items are `Result<_, Error>`.
 ///
-/// Each method stands for one concept; the order in which they are written is the order in which a group passes them.
-/// After the first error a stream ends, and whatever it ran stops; so it does when it is dropped. However much is ready at
-/// once, operators keep to the budget of the tokio task that polls them and then let other tasks have their turns.
+/// Each method implements one concept, and a group passes them in the order in which you write them. A stream ends
+/// after its first error. When it ends or is dropped, everything that it runs stops. Operators respect the task budget
+/// of tokio: even if many groups are ready at once, other tasks get their turns.
 pub trait RolloutExt: Stream {
     /// Generates a group of `samples` samples for each lease, on `engine`, with at most `in_flight` groups at once.
-    /// Groups come out in the order they complete.
+    /// Groups come out in the order in which they complete.
     ///
-    /// A lease is issued (recorded, its samples submitted) when slots are free, submissions are open and downstream has
-    /// room. Transient faults of the engine are retried with back-off, from the tokens already there; past the limit the
-    /// sample is aborted. Groups that an earlier session completed are read from the log and passed on.
+    /// A lease is issued (recorded, and its samples submitted) when slots are free, submissions are open and downstream
+    /// has room. Transient faults of the engine are retried with back-off, from the tokens that already exist. If the
+    /// retries run out, the sample is aborted. Groups that an earlier session completed are read from the log and
+    /// passed on.
     ///
     /// # Back-pressure
-    /// Without [`buffer`](Self::buffer) leases are issued only while a batch is being pulled, and never more than it
-    /// still lacks. With it they are issued as slots become free, unless a completed group waits for room. Groups between
-    /// their issue and the buffer: at most `g` with a slot a group, `(g - 1)·n + 1` with a slot a sample (the default).
+    /// Without [`buffer`](Self::buffer), leases are issued only while a batch is being pulled, and never more than the
+    /// batch still needs. With a buffer, leases are issued as slots become free, unless a completed group waits for
+    /// room. The number of groups between their lease and the buffer is at most `g` with one slot per group, and `(g -
+    /// 1)·n + 1` with one slot per sample (the default).
     ///
     /// # Cancel safety
-    /// Dropping a pending `next()` loses nothing: requests go on in the engine, their chunks are kept. Dropping the
-    /// stream cancels them; their leases stay open in the log and come back when the run is resumed.
+    /// Dropping a pending `next()` loses nothing: requests continue in the engine, and their chunks are kept. Dropping
+    /// the stream cancels the requests; their leases stay open in the log and come back when the run is resumed.
     ///
     /// # Errors
-    /// [`Error::Engine`] at a fatal fault, at once. [`Error::Changed`] where the log has other settings.
-    /// [`Error::Journal`] where a restored group cannot be read.
+    /// [`Error::Engine`] at once, if the engine has a fatal fault. [`Error::Changed`] if the log has other settings.
+    /// [`Error::Journal`] if a restored group cannot be read.
     ///
     /// # Panics
-    /// Where `samples` is 0.
+    /// Panics if `samples` is 0.
     ///
     /// ```
     /// use anabranch_core::{Dataset, Digest, Error, Fields, Sampling, WeightSync};
@@ -73,27 +75,26 @@ pub trait RolloutExt: Stream {
         Generate::new(self, engine.clone(), in_flight, samples, None)
     }
 
-    /// Generates as [`generate`](Self::generate) does, but `drive` says what a sample is: it gets the prompt and a
-    /// [`Session`] with any engine, and makes as many calls as it likes, each under whatever versions are installed
-    /// meanwhile. What it appends for tools and environments is masked in the loss and has no version span; it may set
-    /// the reward, too.
+    /// Generates like [`generate`](Self::generate), but `drive` makes the sample: it gets the prompt and a [`Session`],
+    /// and calls the engine as often as it likes, each time under the versions installed at that moment. Tokens that it
+    /// appends for tools and environments are masked in the loss and have no version span. It may also set the reward.
     ///
-    /// The sample ends when the future does. An error makes it `Failed`: with a reward it can be trained on, without one
-    /// the group is excluded as aborted. Where the engine gives a request up the sample is aborted, whatever the future
-    /// returns then.
+    /// The sample ends when the future ends. If the future returns an error, the sample is `Failed`: with a reward it
+    /// can be trained on, without a reward the group is excluded as aborted. If the engine gives up a request, the
+    /// sample is aborted, whatever the future returns.
     ///
     /// # Back-pressure
-    /// As with [`generate`](Self::generate). A sample holds its slot until its future ends, between turns too.
+    /// The same as for [`generate`](Self::generate). A sample holds its slot until its future ends, also between turns.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing. Dropping the stream drops the futures, which cancels their requests.
     ///
     /// # Errors
-    /// Those of [`generate`](Self::generate), and [`Error::Handler`] where `drive` or its future panics; the lease stays
-    /// open in the log and comes back when the run is resumed.
+    /// The errors of [`generate`](Self::generate), and [`Error::Handler`] if `drive` or its future panics. The lease
+    /// then stays open in the log and comes back when the run is resumed.
     ///
     /// # Panics
-    /// Where `samples` is 0.
+    /// Panics if `samples` is 0.
     ///
     /// ```
     /// use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -145,27 +146,26 @@ pub trait RolloutExt: Stream {
         Generate::new(self, engine.clone(), in_flight, samples, Some(drive))
     }
 
-    /// Keeps generation from running further ahead than `max_staleness` publications, as the alternative to throwing
-    /// stale groups away: a lease goes out while consumed + taken + buffered + waiting + running groups are fewer than
-    /// `(s + (η + 1)·k)·B`, with s the training step of the installed weights, η = `max_staleness`, k the update interval
-    /// ([`update_interval`](Pace::update_interval), 1 by default) and B = `batch`, the groups of a batch. With k = 1 this is
-    /// the bound of AReaL (Fu et al. 2025). Stands between the source and `generate`.
+    /// Keeps generation from running further ahead than `max_staleness` publications, instead of throwing stale groups
+    /// away. A lease is issued while consumed + taken + buffered + waiting + running groups are fewer than `(s + (η +
+    /// 1)·k)·B`, with s the training step of the installed weights, η = `max_staleness`, k the update interval
+    /// ([`update_interval`](Pace::update_interval), 1 by default) and B = `batch`, the number of groups in a batch.
+    /// With k = 1 this is the bound of AReaL (Fu et al. 2025). Put it between the source and `generate`.
     ///
-    /// All counts come from the log, so that a resumed run goes on under the same bound. It is on the aggregate lead: a
-    /// single group may still grow older than η, and [`fresh`](Self::fresh) may stand in the same chain.
+    /// All counts come from the log, so a resumed run keeps the same bound. It bounds how far generation as a whole is
+    /// ahead: a single group may still become older than η, so you may use [`fresh`](Self::fresh) in the same chain.
     ///
     /// # Back-pressure
-    /// This is its point: leases wait for publications and for exclusions. Without a publication every `k` steps it
-    /// waits for ever.
+    /// Leases wait for publications and for exclusions. If no publication happens every `k` steps, they wait forever.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing.
     ///
     /// # Errors
-    /// [`Error::Changed`] where the log has other settings; those from upstream.
+    /// [`Error::Changed`] if the log has other settings; errors from upstream.
     ///
     /// # Panics
-    /// Where `batch` is 0.
+    /// Panics if `batch` is 0.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Error, Fields};
@@ -199,21 +199,22 @@ pub trait RolloutExt: Stream {
         Pace::new(self, max_staleness, batch)
     }
 
-    /// Gives each sample the reward that `score` finds. Aborted samples are skipped, and so are groups that an earlier
-    /// session completed: their rewards are in the log.
+    /// Gives each sample the reward that `score` returns. Aborted samples are skipped, and so are groups that an
+    /// earlier session completed, because their rewards are in the log.
     ///
-    /// `score` runs where the stream is polled; let it be quick, and use [`score_async`](Self::score_async) otherwise.
+    /// `score` runs in the task that polls the stream. It must be quick; use [`score_async`](Self::score_async)
+    /// otherwise.
     ///
     /// # Back-pressure
-    /// Holds no group.
+    /// None: the operator holds no group.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing.
     ///
     /// # Errors
-    /// [`Error::Handler`] where `score` panics; the group is in the log, its sample aborted with cause `reward`.
-    /// [`Error::Argument`] behind [`log`](Self::log): rewards would be missing there. A reward that is NaN makes the
-    /// group malformed, which the next check finds.
+    /// [`Error::Handler`] if `score` panics; the group is then in the log, with the sample aborted for cause `reward`.
+    /// [`Error::Argument`] if the operator comes after [`log`](Self::log), because the log would lack the rewards. If a
+    /// reward is NaN, the group is malformed, and the next check reports it.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, Value, WeightSync};
@@ -249,24 +250,25 @@ pub trait RolloutExt: Stream {
         Score::new(self, score)
     }
 
-    /// The same for rewards that take time: services, sandboxes, judges. Calls of several samples and groups run at once
-    /// ([`concurrency`](ScoreAsync::concurrency)); groups come out in the order their last reward came.
+    /// Gives each sample a reward that takes time to compute: from services, sandboxes, judges. Calls for several
+    /// samples and groups run at once ([`concurrency`](ScoreAsync::concurrency)). Groups come out in the order in which
+    /// their last rewards arrive.
     ///
-    /// A call that fails or times out is made again ([`retries`](ScoreAsync::retries)); past that its sample is aborted
-    /// with cause `reward`, and the group is excluded where it is checked next.
+    /// A call that fails or times out is retried ([`retries`](ScoreAsync::retries)). If the retries run out, the sample
+    /// is aborted with cause `reward`, and the next check excludes the group.
     ///
     /// # Back-pressure
-    /// Groups being scored count as on their way: [`generate`](Self::generate) keeps their number within its bound.
+    /// Groups being scored count as in flight: [`generate`](Self::generate) keeps their number within its bound.
     ///
     /// # Cancel safety
-    /// Dropping a pending `next()` loses nothing. Dropping the stream drops the calls under way.
+    /// Dropping a pending `next()` loses nothing. Dropping the stream drops the running calls.
     ///
     /// # Errors
-    /// [`Error::Handler`] where `score` or its future panics; the group is in the log, its sample aborted.
-    /// [`Error::Argument`] behind [`log`](Self::log).
+    /// [`Error::Handler`] if `score` or its future panics; the group is then in the log, with the sample aborted.
+    /// [`Error::Argument`] if the operator comes after [`log`](Self::log).
     ///
     /// # Panics
-    /// With a timeout, outside a tokio runtime.
+    /// Panics if it has a timeout and is polled outside a tokio runtime.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -303,21 +305,22 @@ pub trait RolloutExt: Stream {
         ScoreAsync::new(self, score)
     }
 
-    /// Lets a group pass where `filter` says so; others are excluded as `Filtered { name }` and never retried. Aborted
-    /// groups are excluded before the filter sees them; groups that an earlier session admitted are not judged again.
+    /// Passes a group if `filter` returns true. Other groups are excluded as `Filtered { name }` and never retried.
+    /// Aborted groups are excluded before the filter sees them; groups that an earlier session admitted are not judged
+    /// again.
     ///
     /// # Back-pressure
-    /// Holds no group.
+    /// None: the operator holds no group.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing.
     ///
     /// # Errors
-    /// [`Error::Handler`] where `filter` panics: that is no verdict, the group is in the log. [`Error::Malformed`] and
-    /// [`Error::FutureVersion`] for groups that fail the entry checks; they are in the log too.
+    /// [`Error::Handler`] if `filter` panics; the group is then in the log but not excluded. [`Error::Malformed`] and
+    /// [`Error::FutureVersion`] if a group fails the entry checks; it is in the log too.
     ///
     /// # Panics
-    /// Where `name` is empty.
+    /// Panics if `name` is empty.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -349,21 +352,22 @@ pub trait RolloutExt: Stream {
         Admit::new(self, Kind::Admit, name.into(), filter)
     }
 
-    /// Excludes, as [`Reason::Filtered`](anabranch_core::Reason::Filtered) under `name`, each group for which `predicate`
-    /// is true; otherwise the same as [`admit`](Self::admit). [`filters`](crate::filters) has the usual predicates.
-    /// Filters judge in the order written, and the first to refuse a group names its exclusion.
+    /// Excludes each group for which `predicate` is true, as [`Reason::Filtered`](anabranch_core::Reason::Filtered)
+    /// under `name`; otherwise the same as [`admit`](Self::admit). [`filters`](crate::filters) has the usual
+    /// predicates. Filters run in the order in which you write them, and the first one that rejects a group names its
+    /// exclusion.
     ///
     /// # Back-pressure
-    /// Holds no group.
+    /// None: the operator holds no group.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing.
     ///
     /// # Errors
-    /// As those of [`admit`](Self::admit).
+    /// The same as for [`admit`](Self::admit).
     ///
     /// # Panics
-    /// Where `name` is empty.
+    /// Panics if `name` is empty.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -395,18 +399,18 @@ pub trait RolloutExt: Stream {
         Admit::new(self, Kind::Reject, name.into(), predicate)
     }
 
-    /// Writes each group into the log of `run` with its payload, and passes it on when that is durable as the log's mode
-    /// promises; while it waits it goes on polling upstream. A group that nobody logs is logged where it enters the
-    /// buffer or a batch.
+    /// Writes each group with its payload to the log of `run`, and passes it on when the record is durable in the log's
+    /// mode. While records are being written, the operator continues to poll upstream. Without `log`, a group is logged
+    /// when it enters the buffer or a batch.
     ///
     /// # Back-pressure
-    /// Groups waiting for the log count as on their way; at most 256 wait here.
+    /// Groups that wait for the log count as in flight; at most 256 wait here.
     ///
     /// # Cancel safety
-    /// Dropping a pending `next()` loses nothing. What was appended is written even where the stream is dropped.
+    /// Dropping a pending `next()` loses nothing. Appended records are written even if the stream is dropped.
     ///
     /// # Errors
-    /// [`Error::Journal`] where the log cannot be written. [`Error::Argument`] where the group belongs to another run.
+    /// [`Error::Journal`] if the log cannot be written. [`Error::Argument`] if the group belongs to another run.
     /// [`Error::Malformed`] and [`Error::FutureVersion`] as in [`admit`](Self::admit).
     ///
     /// ```
@@ -436,27 +440,28 @@ pub trait RolloutExt: Stream {
         Log::new(self, run.clone())
     }
 
-    /// The point where generation runs ahead of training: completed groups wait here, first in first out by admission,
-    /// which is completion order, unless another [`order`](Buffer::order) is chosen. Everything before it runs in a task of
-    /// its own from the first poll on.
+    /// Lets generation run ahead of training: completed groups wait here. By default they leave first in, first out, in
+    /// the order in which they completed; [`order`](Buffer::order) sets another order. From the first poll on,
+    /// everything upstream runs in a task of its own.
     ///
-    /// **Without it the same chain is synchronous**: nothing is in flight when a batch is yielded, and every gap is 0.
+    /// **Without `buffer` the same chain is synchronous**: nothing is in flight when a batch is yielded, and every gap
+    /// is 0.
     ///
     /// # Back-pressure
-    /// Where `capacity` is used up completed groups wait, no new group is submitted, and running generations go on. Taking
-    /// a group out lets the next one in at once, before any verdict on the one taken. Memory: groups outside the buffer,
-    /// capacity, one batch being assembled, one being trained on.
+    /// If the buffer is full, completed groups wait, no new group is submitted, and running samples continue. Taking a
+    /// group out lets the next one in at once, before the group taken out is judged. Memory holds the groups in flight,
+    /// the capacity, one batch being assembled and one being trained on.
     ///
     /// # Cancel safety
-    /// Dropping a pending `next()` loses nothing. Dropping the stream stops the task, and with it every request; what is
-    /// in the buffer is in the log, and comes back when the run is resumed.
+    /// Dropping a pending `next()` loses nothing. Dropping the stream stops the task and every request. The groups in
+    /// the buffer are in the log and come back when the run is resumed.
     ///
     /// # Errors
-    /// Those from upstream: an error overtakes what is queued, then the stream ends. [`Error::Task`] where the runtime
+    /// Errors from upstream: an error overtakes the queued groups, then the stream ends. [`Error::Task`] if the runtime
     /// stops the task.
     ///
     /// # Panics
-    /// With a panic of its task, and where it is first polled outside a tokio runtime.
+    /// Panics if its task panics, or if it is first polled outside a tokio runtime.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -484,21 +489,22 @@ pub trait RolloutExt: Stream {
         Buffer::new(self, capacity)
     }
 
-    /// Lets a group pass where its version gap is within `limit` now, when it is taken out for training; others are
-    /// excluded as `Stale`, and retried where the source says so. [`batch`](Self::batch) judges by the same limit once
-    /// more when it commits.
+    /// Passes a group if its version gap is within `limit` when it is taken out for training. Other groups are excluded
+    /// as `Stale`, and retried if the source is set to retry. [`batch`](Self::batch) judges by the same limit again
+    /// when it commits.
     ///
-    /// A group whose version nobody can bound is excluded as `UnknownVersion`, unless
-    /// [`allow_unknown_versions`](Fresh::allow_unknown_versions). Where the *installed* version is unknown all pass.
+    /// A group of unknown version is excluded as `UnknownVersion`, unless you set
+    /// [`allow_unknown_versions`](Fresh::allow_unknown_versions). If the *installed* version is unknown, all groups
+    /// pass.
     ///
     /// # Back-pressure
-    /// Holds no group.
+    /// None: the operator holds no group.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing.
     ///
     /// # Errors
-    /// Those from upstream.
+    /// Errors from upstream.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -525,22 +531,23 @@ pub trait RolloutExt: Stream {
         Fresh::new(self, limit)
     }
 
-    /// Takes exactly `groups` groups for a training step, in the order they come. This is the commit point: in one
-    /// critical section against publications it judges all of them again, replaces those now over the limit of
-    /// [`fresh`](Self::fresh), and only when all pass records `BatchTaken`; the batch is yielded when that is durable.
+    /// Takes exactly `groups` groups for a training step, in the order in which they arrive. This is the commit point:
+    /// in one critical section against publications, it judges all of them again and replaces those that are now over
+    /// the limit of [`fresh`](Self::fresh). When all pass, it records `BatchTaken`, and yields the batch once the
+    /// record is durable.
     ///
     /// # Back-pressure
-    /// Holds less than one batch, and only while it is polled: poll it when the learner is free.
+    /// Holds less than one batch. Poll it only when the learner is free, because it judges groups when it is polled.
     ///
     /// # Cancel safety
     /// Dropping a pending `next()` loses nothing.
     ///
     /// # Errors
-    /// [`Error::Journal`] where the batch cannot be recorded; [`Error::Argument`] for a group without a lease. Groups it
-    /// held are in the log.
+    /// [`Error::Journal`] if the batch cannot be recorded; [`Error::Argument`] if a group has no lease. The groups that
+    /// it held are in the log.
     ///
     /// # Panics
-    /// Where `groups` is 0.
+    /// Panics if `groups` is 0.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Digest, Error, Fields, WeightSync};
@@ -569,27 +576,27 @@ pub trait RolloutExt: Stream {
         Batches::new(self, groups)
     }
 
-    /// Trains `learner` on each batch, and yields what the step came to. First it trains again, from the log, on the
-    /// batches that an earlier session took after the learner's checkpoint; those steps are yielded as `replayed`. When
-    /// upstream has ended it records `RunClosed`, with what is left in the log.
+    /// Trains `learner` on each batch and yields the finished step. First it trains the batches again, from the log,
+    /// that an earlier session took after the learner's checkpoint; those steps are marked `replayed`. When upstream
+    /// has ended, it records `RunClosed`, with the groups left in the log.
     ///
     /// [`checkpoint_every`](Train::checkpoint_every), [`publish_every`](Train::publish_every) and
-    /// [`in_flight`](Train::in_flight) follow directly. Order after a step: recorded, checkpoint if due, publication if
-    /// due, yielded.
+    /// [`weight_sync`](Train::weight_sync) follow directly. After a training step, the step is recorded, a checkpoint
+    /// is written if one is due, the weights are published if that is due, and then the step is yielded.
     ///
     /// # Back-pressure
     /// Upstream is polled only when the learner is free.
     ///
     /// # Cancel safety
-    /// Dropping a pending `next()` loses nothing. Dropping the stream lets the learner finish the call it is in, whose
-    /// result is lost; that batch is trained again when the run is resumed.
+    /// Dropping a pending `next()` loses nothing. If you drop the stream, the learner finishes its current call, and
+    /// the result is lost; the batch is trained again when the run is resumed.
     ///
     /// # Errors
-    /// [`Error::Learner`], [`Error::Engine`] where a publication fails, [`Error::Journal`], [`Error::Changed`], and those
+    /// [`Error::Learner`], [`Error::Engine`] if a publication fails, [`Error::Journal`], [`Error::Changed`], and errors
     /// from upstream.
     ///
     /// # Panics
-    /// With a panic of the learner; where it is polled outside a tokio runtime.
+    /// Panics if the learner panics, or if it is polled outside a tokio runtime.
     ///
     /// ```
     /// # use anabranch_core::{Dataset, Error, Fields};
@@ -612,7 +619,7 @@ pub trait RolloutExt: Stream {
     ///     .await?;
     /// assert_eq!(steps.len(), 3);
     /// assert_eq!(steps[2].gap_max, Some(0), "without a buffer the chain is synchronous");
-    /// assert_eq!(engine.stats().installs.len(), 4, "v0 and one a step");
+    /// assert_eq!(engine.stats().installs.len(), 4, "v0 and one per step");
     /// # Ok(())
     /// # }
     /// ```

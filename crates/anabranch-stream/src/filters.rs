@@ -5,8 +5,8 @@
 
 use anabranch_core::{Group, Sample, Status};
 
-/// Whether all rewards of the group are equal, so that its advantages are all zero and it teaches nothing. True also where
-/// fewer than two samples have a reward.
+/// Returns true if all rewards of the group are equal: its advantages are then zero, and the learner learns nothing
+/// from it. Also true if fewer than two samples have a reward.
 ///
 /// ```
 /// # use anabranch_core::{Dataset, Error, Fields, Group};
@@ -19,7 +19,7 @@ pub fn zero_spread(group: &Group) -> bool {
     group.reward_spread() == 0.0
 }
 
-/// Whether any sample of the group reached the token limit before its end.
+/// Returns true if any sample of the group was cut off by the token limit.
 ///
 /// ```
 /// # use anabranch_core::Error;
@@ -33,7 +33,8 @@ pub fn truncated(group: &Group) -> bool {
     group.samples.iter().any(|sample| sample.status == Status::Truncated)
 }
 
-/// Whether the environment of any sample failed. Such a sample has a reward: without one its group is aborted.
+/// Returns true if the environment of any sample failed. Such a sample has a reward; without a reward its group would
+/// have been aborted.
 ///
 /// ```
 /// # use anabranch_core::Error;
@@ -47,8 +48,8 @@ pub fn failed(group: &Group) -> bool {
     group.samples.iter().any(|sample| sample.status == Status::Failed)
 }
 
-/// A predicate: whether any sample of the group has more than `max_tokens` generated tokens. Environment tokens do not
-/// count.
+/// Returns a predicate that is true if any sample of the group has more than `max_tokens` generated tokens. Environment
+/// tokens do not count.
 ///
 /// ```
 /// # use anabranch_core::Error;
@@ -62,7 +63,7 @@ pub fn overlong(max_tokens: u32) -> impl Fn(&Group) -> bool + Copy + Send + Sync
     move |group| group.samples.iter().map(generated).any(|tokens| tokens > u64::from(max_tokens))
 }
 
-/// Generated tokens, one log-prob each.
+/// The number of generated tokens: each has one log-prob.
 fn generated(sample: &Sample) -> u64 {
     sample.logprobs.len() as u64
 }

@@ -1,4 +1,4 @@
-//! The limit on version gaps, judged when a group is taken out for training.
+//! The limit on version gaps, checked when a group is taken out for training.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -30,7 +30,7 @@ impl<S> Fresh<S> {
         Self { input: Upstream::new(input), limit, allow_unknown: false, configured: false }
     }
 
-    /// Lets groups pass whose version nobody can bound. The default excludes them.
+    /// Passes groups of unknown version. By default they are excluded.
     pub fn allow_unknown_versions(self) -> Self {
         Self { allow_unknown: true, ..self }
     }
@@ -41,7 +41,8 @@ fn operator(before: u32) -> String {
     if before == 0 { "fresh".to_owned() } else { format!("fresh/{}", before + 1) }
 }
 
-/// What let an exit verdict fall: the learner asked, and the version it was judged against was installed.
+/// The events that made the exit check possible: the learner became free, and the version to compare with was
+/// installed.
 pub(crate) fn exit_enablers(clock: &VersionClock, group: &Rollout) -> Vec<(Cause, Stamp)> {
     let completed = group.completed.filter(|_| group.admitted.is_none());
     let stamps = [

@@ -1,4 +1,4 @@
-//! Generation: leases in, groups out, in the order they complete.
+//! Generation: turns leases into groups, in the order in which they complete.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,25 +45,25 @@ pin_project! {
 
 struct State<E> {
     engine: E,
-    /// Nothing where a sample is one call.
+    /// `None` if a sample is one call of the engine.
     drive: Option<Drive<E>>,
     settings: Settings,
     slots: Slots,
     run: Option<Run>,
-    /// The first lease, where the run that it brought keeps it back.
+    /// The first lease, if its run does not allow it to be issued yet.
     first: Option<Lease>,
     next_key: u64,
-    /// In the order in which they were submitted.
+    /// Groups in the order in which they were submitted.
     growing: BTreeMap<u64, Growing>,
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
-    /// Whether the bound on groups outside the buffer kept a lease back since the last one was issued.
+    /// Whether the bound on groups outside the buffer has held a lease back since the last one was issued.
     bounded: bool,
-    /// Made for the first lease, with the settings as they are then.
+    /// Made for the first lease, with the settings of that moment.
     client: Option<Arc<Client<E>>>,
     watchdog: Option<Watchdog>,
 }
 
-/// A group some of whose samples still run.
+/// A group with samples that are still running.
 struct Growing {
     lease: Lease,
     samples: Vec<Option<Sample>>,
@@ -79,7 +79,7 @@ struct Outcome {
 
 impl<S, E> Generate<S, E> {
     pub(crate) fn new(input: S, engine: E, in_flight: InFlight, samples: Samples, drive: Option<Drive<E>>) -> Self {
-        assert!(samples.0 > 0, "samples: must be at least 1, a group without samples cannot be trained on");
+        assert!(samples.0 > 0, "samples: expected at least 1 sample per group, found 0");
         let settings = Settings {
             in_flight,
             samples: samples.0 as usize,
@@ -108,7 +108,7 @@ impl<S, E> Generate<S, E> {
 }
 
 impl<E: Engine + Clone> State<E> {
-    /// Whether a lease may be issued now. If not, whatever lets one be issued wakes the task.
+    /// Whether a lease may be issued now. If not, the task is woken when one may be.
     fn may_issue(&mut self, cx: &Context<'_>) -> bool {
         if !self.slots.are_free() {
             return false;
@@ -125,7 +125,7 @@ impl<E: Engine + Clone> State<E> {
             let demand = run.flow().demand().groups.unwrap_or(usize::MAX);
             run.upstream() < demand && run.working() < self.settings.bound()
         };
-        // Looking again after leaving the waker, so that no departure falls between the two.
+        // Check again after registering the waker, so that a departure in between is not missed.
         let may = room() || {
             run.wake_on_departure(cx.waker());
             room()
@@ -134,7 +134,7 @@ impl<E: Engine + Clone> State<E> {
         may
     }
 
-    /// Takes a lease: submits its samples, or gives back the group that an earlier session completed.
+    /// Takes a lease: submits its samples, or returns the group that an earlier session completed.
     fn take(&mut self, lease: Lease, cx: &Context<'_>) -> Result<Option<Rollout>, Error> {
         if self.run.is_none() {
             lease.run().configure("generate", self.settings.fields())?;
@@ -194,7 +194,7 @@ impl<E: Engine + Clone> State<E> {
         self.growing.insert(key, Growing { lease, samples, missing });
     }
 
-    /// Warns where nothing has happened for long.
+    /// Warns if no token has arrived for a long time.
     fn watch(&mut self, cx: &mut Context<'_>) {
         if let Some(watchdog) = &mut self.watchdog {
             let oldest = self.growing.values().next();
@@ -203,7 +203,7 @@ impl<E: Engine + Clone> State<E> {
         }
     }
 
-    /// Takes in the end of a sample; gives its group if it was the last.
+    /// Takes the end of a sample. Returns the group if it was the last sample.
     fn absorb(&mut self, outcome: Outcome) -> Result<Option<Rollout>, Error> {
         let Outcome { key, index, sample } = outcome;
         let sample = sample?;
@@ -227,12 +227,12 @@ impl<E: Engine + Clone> State<E> {
 
 impl Growing {
     fn into_rollout(self) -> Rollout {
-        // In place: none is missing.
+        // All samples are there now, in their places.
         Rollout::of_samples(self.lease, self.samples.into_iter().map_while(|sample| sample).collect())
     }
 }
 
-/// What let a lease be issued: the slot, and the room or the batch that asked for it.
+/// The events that let a lease be issued: a free slot, and the room or the batch that asked for it.
 fn enablers(run: &Run, slot: Option<Stamp>) -> Vec<(Cause, Stamp)> {
     let first = [(Cause::Opened, Some(run.opened())), (Cause::Installed, run.clock().published())];
     let slot = slot.map_or_else(|| first.to_vec(), |freed| vec![(Cause::Slot, Some(freed))]);
@@ -243,7 +243,7 @@ fn enablers(run: &Run, slot: Option<Stamp>) -> Vec<(Cause, Stamp)> {
     slot.chain(demand.since).chain(demanded).chain(reopened).collect()
 }
 
-/// The group of an earlier session, read back from the log.
+/// Reads the group of an earlier session from the log.
 fn restored(mut lease: Lease) -> Result<Rollout, Error> {
     let group = lease.run().payload(lease.id())?;
     lease.arrive(Stage::Upstream);
@@ -290,7 +290,7 @@ where
     }
 }
 
-/// Ends with an error: dropping the input and the requests stops everything.
+/// Ends the stream with an error. Dropping the input and the requests stops everything.
 fn fail<S, E>(
     input: Pin<&mut Upstream<S>>,
     state: &mut State<E>,

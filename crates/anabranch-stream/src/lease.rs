@@ -1,23 +1,23 @@
-//! Leases: the right to generate one prompt once, and the duty to settle it.
+//! A lease is the right to generate one prompt once. Each issued lease must be settled.
 
 use anabranch_core::{Cause, EventKind, LeaseId, OldestVersion, Prompt, Seq, Stamp};
 
 use crate::run::{Draft, Stage};
 use crate::{Run, Unused};
 
-/// A completed group that a resumed run found unconsumed in its log.
+/// A completed group that a resumed run found in its log, neither consumed nor excluded.
 #[derive(Clone, Debug)]
 pub(crate) struct RestoredGroup {
-    /// Its `Completed` record.
+    /// The `Completed` record.
     pub(crate) completed: Stamp,
-    /// Its `Admitted` record, where it has one.
+    /// The `Admitted` record, if there is one.
     pub(crate) admitted: Option<Stamp>,
 }
 
-/// The right to generate one prompt once. Every lease that was issued is settled by exactly one event.
+/// The right to generate one prompt once. Exactly one event settles each issued lease.
 ///
-/// A lease dropped unsettled (by a user's adaptor, or because the pipeline was dropped) leaves no record: the log still
-/// shows it open, and the next opening of the run brings it back.
+/// If a lease is dropped unsettled (by a user's adaptor, or because the pipeline was dropped), nothing is recorded. The
+/// log still shows it open, and the next session of the run issues it again.
 #[derive(Debug)]
 pub struct Lease {
     id: LeaseId,
@@ -25,18 +25,18 @@ pub struct Lease {
     run: Run,
     unused: Unused,
     stage: Stage,
-    /// Position of a fresh prompt in the dataset's order over all epochs.
+    /// The position of a fresh prompt in the dataset's order over all epochs.
     position: Option<u64>,
-    /// What made it possible: the exclusion of what it retries, the pace.
+    /// The events that made the lease possible: the exclusion that it retries, or the pace.
     enablers: Vec<(Cause, Stamp)>,
-    /// Whether it counts among the leases that the pace let through.
+    /// Whether the lease counts among those that `.pace` passed.
     paced: bool,
-    /// Which re-issue this is; 0 for a lease issued the first time.
+    /// The number of the re-issue; 0 for a lease issued for the first time.
     reissue: u32,
     issued: Option<Stamp>,
     restored: Option<RestoredGroup>,
     adopted: bool,
-    /// The oldest version in the group that is in the buffer.
+    /// The oldest version of the group, while it is in the buffer.
     oldest: Option<OldestVersion>,
 }
 
@@ -75,7 +75,7 @@ impl Lease {
         self
     }
 
-    /// A lease issued by an earlier session: with a group that waits in the log, or to be issued again.
+    /// Creates a lease that an earlier session issued, either with a group in the log or to be issued again.
     pub(crate) fn reopened(mut self, issued: Stamp, reissue: u32, restored: Option<RestoredGroup>) -> Self {
         self.issued = restored.is_some().then_some(issued);
         self.reissue = reissue;
@@ -83,27 +83,27 @@ impl Lease {
         self
     }
 
-    /// Counts as issued by an earlier session, so that it can be settled without being issued again.
+    /// Marks the lease as issued by an earlier session, so that it can be settled without being issued again.
     pub(crate) fn settle_unissued(&mut self, issued: Stamp) {
         self.issued = Some(issued);
     }
 
-    /// Its name.
+    /// The name of the lease.
     pub fn id(&self) -> &LeaseId {
         &self.id
     }
 
-    /// What to generate from.
+    /// The prompt.
     pub fn prompt(&self) -> &Prompt {
         &self.prompt
     }
 
-    /// The run it belongs to.
+    /// The run of the lease.
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// What becomes of the prompt if the group goes unused.
+    /// What happens to the prompt if the group is aborted or stale.
     pub(crate) fn unused(&self) -> Unused {
         self.unused
     }
@@ -114,29 +114,29 @@ impl Lease {
         self.stage
     }
 
-    /// When it was issued; nothing before [`issue`](Self::issue).
+    /// When the lease was issued; `None` before [`issue`](Self::issue).
     pub(crate) fn issued(&self) -> Option<Stamp> {
         self.issued
     }
 
-    /// The sequence number of its `Leased` (or `Reissued`) record, once issued.
+    /// The `seq` of the `Leased` (or `Reissued`) record, once issued.
     pub(crate) fn seq(&self) -> Option<Seq> {
         self.issued.and_then(|stamp| stamp.moment.event())
     }
 
-    /// The group waiting in the log, where an earlier session completed it.
+    /// The group in the log, if an earlier session completed it.
     pub(crate) fn restored(&self) -> Option<&RestoredGroup> {
         self.restored.as_ref()
     }
 
-    /// Whether its group was made elsewhere (see [`Run::adopt`]): nothing upstream runs for it, and no demand holds it
-    /// back.
+    /// Whether the group was made elsewhere (see [`Run::adopt`]). Nothing upstream runs for it, and demand does not
+    /// hold it back.
     pub(crate) fn is_adopted(&self) -> bool {
         self.adopted
     }
 
-    /// Records that generation of this prompt begins now, enabled by `enablers` (a free slot, room downstream).
-    /// A lease that is already issued keeps its record.
+    /// Records that generation of this prompt begins now, enabled by `enablers` (such as a free slot or room
+    /// downstream). A lease that is already issued keeps its record.
     pub(crate) fn issue(&mut self, mut enablers: Vec<(Cause, Stamp)>) -> Stamp {
         if let Some(stamp) = self.issued {
             return stamp;
@@ -156,12 +156,12 @@ impl Lease {
         stamp
     }
 
-    /// Whether it was leased before, by an earlier session: it is part of [`Run::lead`] already.
+    /// Whether an earlier session issued the lease. [`Run::lead`] then counts it already.
     pub(crate) fn was_leased(&self) -> bool {
         self.issued.is_some() || self.reissue > 0
     }
 
-    /// A pacing bound lets it through, since `since`: it counts in [`Run::lead`] from now on.
+    /// Notes that pacing passed the lease, since `since`. From now on it counts in [`Run::lead`].
     pub(crate) fn pace(&mut self, since: Option<Stamp>) {
         self.enablers.extend(since.map(|stamp| (Cause::Pace, stamp)));
         if !std::mem::replace(&mut self.paced, true) {
@@ -175,13 +175,13 @@ impl Lease {
         }
     }
 
-    /// Notes what lets the group leave an operator's hands now: that lets another lease out.
+    /// Notes the event that lets the group leave an operator now, which lets another lease out.
     pub(crate) fn note_departure(&self, stamp: Stamp) {
         self.run.flow().depart(stamp);
     }
 
-    /// Makes the group one that counts as open until it is settled, whether or not it is held by a batch; `false` where
-    /// the source has ended, so that no retry can be served.
+    /// Counts the group as open until it is settled, even if a batch holds it. Returns `false` if the source has ended,
+    /// so that no retry can be served.
     pub(crate) fn reopen(&mut self) -> bool {
         if self.stage == Stage::Held {
             if !self.run.flow().reopen_held() {
@@ -192,13 +192,13 @@ impl Lease {
         true
     }
 
-    /// Records that the group has moved on to `stage`.
+    /// Notes that the group has moved on to `stage`.
     pub(crate) fn arrive(&mut self, stage: Stage) {
         self.travel(stage);
         self.stage = stage;
     }
 
-    /// Records that the group, shaped by `oldest`, has entered the buffer.
+    /// Notes that the group, whose oldest version is `oldest`, has entered the buffer.
     pub(crate) fn enter_buffer(&mut self, oldest: Option<OldestVersion>) {
         self.oldest = oldest;
         self.arrive(Stage::Buffered);

@@ -1,8 +1,8 @@
 //! The combinators of anabranch: asynchronous RL post-training as one chain of [`futures::Stream`] adaptors.
 //!
-//! [`RolloutExt`] has them all. The items carry their context (their lease, and through it the run), so that any adaptor
-//! of [`StreamExt`](futures::StreamExt) and [`TryStreamExt`](futures::TryStreamExt) may stand between two of them, except
-//! between `train` and its own `checkpoint_every` and `publish_every`.
+//! [`RolloutExt`] has all of them. The items carry their lease, and through it the run. You can therefore put any
+//! adaptor of [`StreamExt`](futures::StreamExt) or [`TryStreamExt`](futures::TryStreamExt) between two operators,
+//! except between `train` and its own `checkpoint_every` and `publish_every`.
 //!
 //! ```
 //! use anabranch_core::{Dataset, Error, Fields};

@@ -1,4 +1,4 @@
-//! Groups go into the log as soon as they are complete.
+//! Writes groups to the log as soon as they are complete.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::run::Stage;
 use crate::upstream::Upstream;
 use crate::{Rollout, Run};
 
-/// Groups that may wait for the journal at once; beyond that upstream waits too.
+/// How many groups may wait for the journal at once. If more arrive, upstream waits too.
 const MAX_WAITING: usize = 256;
 
 pin_project! {
@@ -24,7 +24,7 @@ pin_project! {
         #[pin]
         input: Upstream<S>,
         run: Run,
-        // Appended, not yet durable; acknowledged in this order.
+        // Appended but not durable yet; the journal acknowledges them in this order.
         waiting: VecDeque<(Rollout, AppendReceipt)>,
     }
 }
@@ -35,10 +35,10 @@ impl<S> Log<S> {
     }
 }
 
-/// The group with its `Completed` record; nothing if it was excluded.
+/// Returns the group with its `Completed` record, or `None` if it was excluded.
 fn completed(mut group: Rollout, run: &Run) -> Result<Option<(Rollout, AppendReceipt)>, Error> {
     if !run_of(&mut group).is_same(run) {
-        let message = format!("group {} was leased by another run: give .log the run of .prompts", group.id);
+        let message = format!("group {} was leased by another run: pass .log the run of .prompts", group.id);
         return Err(Error::Argument { argument: "run", message });
     }
     let Some(mut group) = group.check_entry()? else { return Ok(None) };
@@ -47,7 +47,7 @@ fn completed(mut group: Rollout, run: &Run) -> Result<Option<(Rollout, AppendRec
     Ok(Some((at(group, Stage::Working), ack)))
 }
 
-/// The group on its way, which lets another lease out: because of its record, with a delay for the journal's time.
+/// Passes the group on, which lets another lease out. The enabler is its record; the delay is the time of the journal.
 fn departing(group: Rollout) -> Rollout {
     if let Some(completed) = group.completed {
         group.lease.note_departure(completed);
@@ -84,7 +84,7 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Log<S> {
                         return this.input.fail(error);
                     }
                 },
-                // An error overtakes what waits for the journal: that is in the log.
+                // An error overtakes the groups that wait for the journal; they are in the log.
                 Poll::Ready(Some(Err(error))) => {
                     this.waiting.clear();
                     return Poll::Ready(Some(Err(error)));

@@ -1,4 +1,4 @@
-//! Pacing: how far generation may run ahead, as the alternative to throwing stale groups away.
+//! Pacing: limits how far generation may run ahead, instead of throwing stale groups away.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -23,14 +23,14 @@ pin_project! {
         batch: u64,
         interval: u64,
         run: Option<Run>,
-        // Leases not let through yet: the one just taken, and what came before the last of an earlier session's.
+        // Leases not passed on yet: the last one taken, and the ones before the last lease of an earlier session.
         waiting: VecDeque<Lease>,
     }
 }
 
 impl<S> Pace<S> {
     pub(crate) fn new(input: S, lead: MaxStaleness, batch: usize) -> Self {
-        assert!(batch > 0, "batch: must be at least 1 group, as many as .batch takes");
+        assert!(batch > 0, "batch: expected the number that .batch has, at least 1, found 0");
         Self {
             input: Upstream::new(input),
             lead,
@@ -41,24 +41,25 @@ impl<S> Pace<S> {
         }
     }
 
-    /// After how many training steps weights are published: give the number that `publish_every` has. The default is 1.
-    /// If weights are published less often than this says, generation waits for ever for the next publication.
+    /// Sets after how many training steps weights are published: give the same number as to `publish_every`. The
+    /// default is 1. If weights are published less often than that, generation waits forever for the next publication.
     ///
     /// # Panics
-    /// Where `steps` is 0.
+    /// Panics if `steps` is 0.
     pub fn update_interval(mut self, steps: u64) -> Self {
-        assert!(steps > 0, "update_interval: must be at least 1 step");
+        assert!(steps > 0, "update_interval: expected at least 1 step, found 0");
         self.interval = steps;
         self
     }
 }
 
-/// The bound on groups in all: `(s + (η + 1)·k)·B`.
+/// The bound on the total number of groups: `(s + (η + 1)·k)·B`.
 fn bound(step: u64, lead: MaxStaleness, interval: u64, batch: u64) -> u64 {
     step.saturating_add(lead.0.saturating_add(1).saturating_mul(interval)).saturating_mul(batch)
 }
 
-/// Whether another lease may go out, and what made it so: the later of the last installation and the last exclusion.
+/// Whether another lease may be issued, and the event that allowed it: the later of the last installation and the last
+/// exclusion.
 fn room(run: &Run, lead: MaxStaleness, interval: u64, batch: u64) -> (bool, Option<Stamp>) {
     let clock = run.clock();
     let step = clock.version().and_then(|version| clock.step_of(version)).map_or(0, |step| step.0);
@@ -74,7 +75,7 @@ impl<S: Stream<Item = Result<Lease, Error>>> Stream for Pace<S> {
         let mut this = self.project();
         loop {
             if let Some(run) = this.run {
-                // Looking after leaving the wakers, so that nothing that makes room falls between the two.
+                // Check after registering the wakers, so that an event that makes room in between is not missed.
                 run.wake_on_publication(cx.waker());
                 run.wake_on_departure(cx.waker());
                 let (open, since) = room(run, *this.lead, *this.interval, *this.batch);
@@ -82,8 +83,8 @@ impl<S: Stream<Item = Result<Lease, Error>>> Stream for Pace<S> {
                     lease.pace(since);
                     return Poll::Ready(Some(Ok(lease)));
                 }
-                // What earlier sessions left counts already: it goes through whatever the bound, or nothing would ever
-                // make room.
+                // Leases of earlier sessions count already. They pass whatever the bound is; otherwise nothing would
+                // ever make room.
                 if !open && run.left_over() == 0 {
                     return Poll::Pending;
                 }
@@ -116,7 +117,7 @@ impl<S: Stream<Item = Result<Lease, Error>>> Stream for Pace<S> {
 mod tests {
     use super::*;
 
-    /// The worked numbers of the formula's page.
+    /// Worked examples of the formula.
     #[test]
     fn the_bound_generalises_areals_to_an_interval() {
         assert_eq!(bound(0, MaxStaleness(2), 1, 4), 12);

@@ -1,4 +1,4 @@
-//! The source of a pipeline: leases of prompts, retries and unfinished leases first.
+//! The source of a pipeline. It leases prompts: retries and unfinished leases first.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,9 +18,9 @@ mod shuffle;
 
 /// Stream of leases: see [`Run::prompts`].
 ///
-/// First the groups that an earlier session left in the log, then queued retries, then leases that were in flight, then
-/// fresh prompts; a retry queued while fresh prompts flow goes before the next of them. Ends when the dataset is
-/// exhausted, no retry is queued and none can come: with [`Unused::Retry`], when no lease is open.
+/// It yields first the groups that an earlier session left in the log, then queued retries, then leases that were in
+/// flight, then fresh prompts. A retry that is queued later goes out before the next fresh prompt. The stream ends when
+/// the dataset is exhausted, no retry is queued and no retry can follow: with [`Unused::Retry`], when no lease is open.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Prompts {
@@ -54,30 +54,31 @@ impl Prompts {
         }
     }
 
-    /// Goes over the dataset `epochs` times.
+    /// Sets how often the dataset is used. The default is once.
     ///
     /// # Panics
-    /// Where `epochs` is 0.
+    /// Panics if `epochs` is 0.
     pub fn epochs(mut self, epochs: u32) -> Self {
-        assert!(epochs > 0, "epochs: must be at least 1");
+        assert!(epochs > 0, "epochs: expected at least 1, found 0");
         self.epochs = epochs;
         self
     }
 
-    /// Goes over each epoch in an order of its own, drawn by `seed`; a resumed run goes on in the same order.
+    /// Shuffles the prompts of each epoch with `seed`, each epoch in a different order. A resumed run continues in the
+    /// same order.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.shuffle = Some(seed);
         self
     }
 
-    /// What becomes of the prompts of aborted and stale groups. The default drops them.
+    /// Sets what happens to the prompts of aborted and stale groups. By default they are dropped.
     ///
     /// # Panics
-    /// Where `max_attempts` is 0.
+    /// Panics if `max_attempts` is 0.
     pub fn unused(mut self, unused: Unused) -> Self {
         assert!(
             !matches!(unused, Unused::Retry { max_attempts: 0 }),
-            "max_attempts: must be at least 1, it counts the first lease"
+            "max_attempts: expected at least 1, which counts the first lease, found 0"
         );
         self.unused = unused;
         self
@@ -109,7 +110,7 @@ impl Prompts {
         let prompt = prompt.ok_or_else(|| Error::Argument {
             argument: "dataset",
             message: format!(
-                "lease {id} of the log names no row of `{}`: give the dataset the run had",
+                "the log has a lease {id}, but `{}` has no such row: use the dataset with which the run began",
                 self.dataset.name()
             ),
         })?;
@@ -127,14 +128,16 @@ impl Prompts {
         Ok(self.lease(retry.lease)?.enabled_by(Cause::Retry, stamp))
     }
 
-    /// The lease of an earlier session to be issued again; `None` where that was done too often, which settles it.
+    /// Returns a lease of an earlier session, to be issued again. If it was issued too often, it is excluded instead
+    /// (`None`).
     fn reissue(&self, open: OpenLease) -> Result<Option<Lease>, Error> {
         let lease = self.lease(open.id.clone())?;
         let stamp = Stamp::earlier(open.leased);
         if open.reissues < MAX_REISSUES {
             return Ok(Some(lease.reopened(stamp, open.reissues + 1, None)));
         }
-        tracing::warn!(lease = %open.id, reissues = open.reissues, "a lease was in flight in too many sessions: aborted");
+        tracing::warn!(lease = %open.id, reissues = open.reissues, "a lease was in flight in too many sessions and is \
+                                                                    excluded as aborted");
         let mut lease = lease;
         lease.settle_unissued(stamp);
         let group = Group {
@@ -198,13 +201,13 @@ impl Stream for Prompts {
         loop {
             match self.next_lease() {
                 Ok(Some(lease)) => return Poll::Ready(Some(Ok(lease))),
-                // Without retries nothing more can come, whatever is open: an adaptor that holds groups back until the end
-                // gets its end.
+                // Without retries no lease can follow, even if some are open. So an adaptor that holds groups back
+                // until the end of the stream sees that end.
                 Ok(None) if self.unused == Unused::Drop || self.run.flow().try_end(cx.waker()) => {
                     self.ended = true;
                     return Poll::Ready(None);
                 }
-                // A retry may have come between the two looks.
+                // A retry may have been queued in between.
                 Ok(None) if self.run.flow().has_retries() => {}
                 Ok(None) => return Poll::Pending,
                 Err(error) => {

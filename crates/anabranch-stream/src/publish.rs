@@ -1,4 +1,4 @@
-//! Publication: new weights on the engines, in an order that no crash can turn into a lie.
+//! Publication: installs new weights on the engines, in an order that keeps the log true if the process crashes.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use crate::Run;
 use crate::run::Draft;
 use anabranch_core::{Cause, Digest, Engine, Error, EventKind, Stamp, TrainingStep, Version, WeightSync};
 
-/// A publication that is over.
+/// A finished publication.
 #[derive(Copy, Clone, Debug)]
 pub struct Publication {
     /// The version.
     pub version: Version,
-    /// How long generation stood still.
+    /// How long generation was paused.
     pub paused: Duration,
-    /// The record that generation went on.
+    /// The record that generation resumed.
     pub resumed: Stamp,
 }
 
-/// Publishes weights: for a chain without `publish_every`, which must publish once before it generates. The publication
-/// waits for its turn, one runs at a time per run.
+/// Publishes weights. A chain without `publish_every` must call this once before it generates. A run makes one
+/// publication at a time; others wait.
 ///
-/// `weights` become the next version: `Publishing` is durable before the engine is touched, the clock advances when they
-/// are installed, then generation goes on. `digest` is that of the weights.
+/// `weights` become the next version. `Publishing` is durable before the engine is paused, the clock advances when the
+/// weights are installed, and then generation resumes. `digest` is the digest of the weights.
 ///
 /// # Errors
-/// Where the log or the engine fails. The version number is used up then.
+/// Returns an error if the log or the engine fails. The version number is then used up.
 ///
 /// ```
 /// use anabranch_core::{Digest, Version, WeightSync};
@@ -50,7 +50,7 @@ pub async fn publish<E: Engine + ?Sized>(
     publish_after(run, engine, weights, digest, mode, Vec::new()).await
 }
 
-/// The same, enabled by `enablers`.
+/// Publishes weights, as enabled by `enablers`.
 pub(crate) async fn publish_after<E: Engine + ?Sized>(
     run: &Run,
     engine: &E,
@@ -73,7 +73,7 @@ pub(crate) async fn publish_after<E: Engine + ?Sized>(
     Ok(Publication { version, paused: Duration::from_nanos(resumed.at - pause_began), resumed })
 }
 
-/// Installs weights again that an earlier session published, under the same version.
+/// Installs weights that an earlier session published again, under the same version.
 pub(crate) async fn reinstall<E: Engine + ?Sized>(
     run: &Run,
     engine: &E,

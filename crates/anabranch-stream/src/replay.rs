@@ -1,4 +1,4 @@
-//! A recorded run as a stream: its batches and what became of everything else, and a learner trained on it again.
+//! Replays a recorded run as a stream of batches and exclusions, and trains a learner on it again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,32 +9,32 @@ use anabranch_core::{
 };
 use futures::{Stream, TryStreamExt};
 
-/// What a log says of the training, in its order.
+/// A record of the log that matters for training.
 #[derive(Clone, Debug)]
 pub enum Replayed {
     /// A group was excluded.
     Excluded {
-        /// Its record.
+        /// The place of the record in the log.
         seq: Seq,
-        /// Which group.
+        /// The group.
         id: GroupId,
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// What became of its prompt.
+        /// What happened to the prompt of the group.
         then: Then,
     },
-    /// A batch was taken: the same groups in the same order, read back, with the digest that was recorded.
+    /// A batch was taken. It has the same groups in the same order, with the recorded digest.
     Batch(Box<Batch>),
     /// A training step was made.
     Stepped {
-        /// Which step.
+        /// The number of the step.
         step: TrainingStep,
-        /// Digest of the weights after it.
+        /// Digest of the weights after the step.
         weights: Digest,
     },
 }
 
-/// Stream of what a log recorded: see [`replay`].
+/// Stream for [`replay`].
 #[derive(Debug)]
 pub struct Replay<I, P> {
     events: I,
@@ -42,17 +42,18 @@ pub struct Replay<I, P> {
     ended: bool,
 }
 
-/// Gives the recorded batches and dispositions of a log, from its events in order and the payloads of completed groups.
-/// Nothing is written anywhere, and no engine is needed.
+/// Returns the recorded batches, exclusions and steps of a log as a stream, from its events in order and the payloads
+/// of completed groups. It writes nothing and needs no engine.
 ///
 /// # Back-pressure
-/// An event is read when the stream is polled; a batch is in memory once.
+/// Events are read when the stream is polled; one batch is in memory at a time.
 ///
 /// # Cancel safety
-/// Dropping it loses nothing.
+/// Dropping the stream loses nothing.
 ///
 /// # Errors
-/// Where an event or a payload cannot be read, or the groups of a batch are not those that were recorded. It then ends.
+/// Yields an error if an event or a payload cannot be read, or if the groups of a batch differ from the recorded ones.
+/// The stream then ends.
 pub fn replay<I, E, P, F>(events: I, payload: P) -> Replay<I::IntoIter, P>
 where
     I: IntoIterator<Item = Result<Event, E>>,
@@ -63,7 +64,7 @@ where
     Replay { events: events.into_iter(), payload, ended: false }
 }
 
-/// Bounds are stated once: nothing here is pinned.
+/// Nothing in it is pinned.
 impl<I, P> Unpin for Replay<I, P> {}
 
 impl<I, E, P, F> Replay<I, P>
@@ -75,7 +76,7 @@ where
 {
     fn next_recorded(&mut self) -> Result<Option<Replayed>, Error> {
         for event in self.events.by_ref() {
-            let event = event.map_err(|error| failed("an event cannot be read", error))?;
+            let event = event.map_err(|error| failed("cannot read an event", error))?;
             let seq = event.seq;
             return Ok(Some(match event.kind {
                 EventKind::Excluded { id, reason, then, .. } => Replayed::Excluded { seq, id, reason, then },
@@ -84,7 +85,7 @@ where
                     let recorded = RecordedBatch { taken: seq, step, version, groups, digest, stepped: None };
                     Replayed::Batch(Box::new(recall(&recorded, |id| {
                         let payload = (self.payload)(id);
-                        payload.map_err(|error| failed(&format!("the payload of group {id} cannot be read"), error))
+                        payload.map_err(|error| failed(&format!("cannot read the payload of group {id}"), error))
                     })?))
                 }
                 _ => continue,
@@ -94,7 +95,7 @@ where
     }
 }
 
-/// A recorded batch as it was taken: the same groups in the same order, read back, with the same digest.
+/// Reads a recorded batch: the same groups in the same order, with the same digest.
 pub(crate) fn recall(
     recorded: &RecordedBatch,
     payload: impl FnMut(&GroupId) -> Result<Group, Error>,
@@ -106,7 +107,7 @@ pub(crate) fn recall(
     let found = Batch::digest_of(groups.iter().map(|group| &group.id).zip(digests));
     if found != digest {
         return Err(Error::Journal(JournalError::new(format!(
-            "the groups of batch {taken} (training step {step}) have digest {}, recorded {}: restore the run from a \
+            "the groups of batch {taken} (training step {step}): found digest {}, expected {}: restore the run from a \
              backup",
             found.short(),
             digest.short()
@@ -140,19 +141,19 @@ where
     }
 }
 
-/// A step that was made again from a log.
+/// A step that was trained again from a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retrained {
-    /// Which step.
+    /// The number of the step.
     pub step: TrainingStep,
-    /// Digest of the weights after it.
+    /// Digest of the weights after the step.
     pub weights: Digest,
-    /// The digest that the log has; nothing where the run ended before it recorded the step.
+    /// The recorded digest; `None` if the run ended before it recorded the step.
     pub recorded: Option<Digest>,
 }
 
 impl Retrained {
-    /// Whether the weights are those that the log has, as far as it has them.
+    /// Whether the weights equal the recorded ones. True if the log has no weights for the step.
     pub fn is_equal(&self) -> bool {
         self.recorded.is_none_or(|recorded| recorded == self.weights)
     }
@@ -161,25 +162,25 @@ impl Retrained {
 struct Retraining<S, L> {
     replayed: S,
     learner: L,
-    /// The step made last, until the log says what it came to.
+    /// The last step, until its recorded digest is read.
     made: Option<Retrained>,
 }
 
-/// Trains `learner`, in the state in which the run began, again on the batches of a [`replay`]: one item a step, with the
-/// digest that the log has. On the same device and build every item is equal; the first that is not names the step from
-/// which the weights are others.
+/// Trains `learner` again on the batches of a [`replay`]. The learner must be in the state in which the run began. Each
+/// item is one step, with the recorded digest. On the same device and build all items are equal; the first unequal one
+/// names the step from which the weights differ.
 ///
 /// # Back-pressure
-/// A step is made when the stream is polled for it.
+/// A step is trained when the stream is polled.
 ///
 /// # Cancel safety
-/// Dropping it loses nothing but the learner.
+/// Dropping the stream loses only the learner.
 ///
 /// # Errors
-/// Those of the replay and of the learner. It then ends.
+/// Errors of the replay and of the learner. The stream then ends.
 ///
 /// # Panics
-/// Outside a tokio runtime: steps block, and are made on a thread where that is allowed.
+/// Panics if it is polled outside a tokio runtime, which it needs to run steps on a thread that may block.
 ///
 /// ```
 /// use std::sync::Arc;

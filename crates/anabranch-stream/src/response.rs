@@ -1,12 +1,12 @@
-//! What a reward function sees.
+//! The arguments of reward functions.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use anabranch_core::{Prompt, Sample};
 
-/// One sample and the prompt it answers, as [`score`](crate::RolloutExt::score) hands them out. Stands for its sample:
-/// `response.tokens`, `response.response()`.
+/// One sample with its prompt, the argument of the closure of [`score`](crate::RolloutExt::score). It dereferences to
+/// the sample: `response.tokens`, `response.response()`.
 #[derive(Copy, Clone, Debug)]
 pub struct Response<'a> {
     /// The prompt, with the other fields of its row (such as the answer).
@@ -23,7 +23,7 @@ impl Deref for Response<'_> {
     }
 }
 
-/// The same for [`score_async`](crate::RolloutExt::score_async): it owns what it shows.
+/// One sample with its prompt, owned, for [`score_async`](crate::RolloutExt::score_async).
 #[derive(Clone, Debug)]
 pub struct OwnedResponse {
     /// The prompt, with the other fields of its row (such as the answer).

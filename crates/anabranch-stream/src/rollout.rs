@@ -1,4 +1,4 @@
-//! What flows between two operators: a group and the lease that it settles.
+//! The item that flows between two operators: a group with its lease.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,8 +6,8 @@ use anabranch_core::{Digest, Group, GroupId, Prompt, Sample, Stamp};
 
 use crate::{Lease, Run};
 
-/// A [`Group`] on its way through a pipeline. It dereferences to the group, so that any adaptor can read and change the
-/// samples.
+/// A [`Group`] that is passing through a pipeline. It dereferences to the group, so that any adaptor can read and
+/// change the samples.
 ///
 /// A rollout holds the only lease of its prompt, so it cannot be cloned: pass it on whole. Clone the group (`(*rollout).clone()`)
 /// to keep its data. If a rollout is dropped before an operator settles it, the log still shows its lease open, and the
@@ -29,28 +29,28 @@ use crate::{Lease, Run};
 pub struct Rollout {
     group: Group,
     pub(crate) lease: Lease,
-    /// Its `Completed` record, once logged.
+    /// The `Completed` record, once the group is logged.
     pub(crate) completed: Option<Stamp>,
-    /// Digest of its payload, once completed.
+    /// Digest of the payload, once the group is completed.
     pub(crate) payload: Option<Digest>,
-    /// Its `Admitted` record, once admitted.
+    /// The `Admitted` record, once the group is admitted.
     pub(crate) admitted: Option<Stamp>,
-    /// When it was taken out of the buffer.
+    /// When the group was taken out of the buffer.
     pub(crate) dequeued: Option<u64>,
-    /// Whether checks 1 and 2 of the entry have passed.
+    /// Whether the group has passed entry checks 1 and 2.
     pub(crate) checked: bool,
-    /// Whether it went through `.log` in this session: filters after that judge it even if it was restored.
+    /// Whether the group passed `.log` in this session. Later filters then judge it even if it was restored.
     pub(crate) logged: bool,
-    /// The largest gap that the exit check allows, once it passed a `.fresh`.
+    /// The largest gap that the exit check allows, once the group has passed a `.fresh`.
     pub(crate) max_gap: Option<u64>,
-    /// How many `.fresh` it has met.
+    /// How many `.fresh` operators the group has passed.
     pub(crate) limits: u32,
-    /// Whether it may pass the exit check although its version is unknown.
+    /// Whether the group may pass the exit check with an unknown version.
     pub(crate) allow_unknown: bool,
 }
 
 impl Rollout {
-    /// The group that was generated under `lease`.
+    /// Creates the rollout of a group that was generated under `lease`.
     pub(crate) fn new(group: Group, lease: Lease) -> Self {
         Self {
             group,
@@ -67,32 +67,33 @@ impl Rollout {
         }
     }
 
-    /// The samples of `lease`, just generated.
+    /// Creates a rollout from the samples just generated under `lease`.
     pub(crate) fn of_samples(lease: Lease, samples: Vec<Sample>) -> Self {
         let (id, prompt): (GroupId, Prompt) = (lease.id().clone(), lease.prompt().clone());
         let expected = samples.len() as u32;
         Self::new(Group { id, prompt, expected, samples, extra: anabranch_core::Fields::new() }, lease)
     }
 
-    /// The group that an earlier session completed under `lease`, read back from the log.
+    /// Creates the rollout of a group that an earlier session completed under `lease`.
     pub(crate) fn restored(group: Group, lease: Lease) -> Self {
         let found = lease.restored().cloned();
         Self {
             completed: found.as_ref().map(|found| found.completed),
             admitted: found.and_then(|found| found.admitted),
             payload: Some(group.digest()),
-            // The checks passed before the group was logged, unless its reward or a filter failed.
+            // The group passed the checks before it was logged, unless its reward or a filter failed.
             checked: !group.is_aborted(),
             ..Self::new(group, lease)
         }
     }
 
-    /// The run that it belongs to.
+    /// The run of the group.
     pub fn run(&self) -> &Run {
         self.lease.run()
     }
 
-    /// The group alone. Its lease stays open in the log, so that the next session generates the prompt again.
+    /// Returns the group without its lease. The lease stays open in the log, so the next session generates the prompt
+    /// again.
     pub fn into_group(self) -> Group {
         self.group
     }
@@ -102,7 +103,7 @@ impl Rollout {
         (self.group, self.lease)
     }
 
-    /// Whether an earlier session completed the group: its rewards are in the log.
+    /// Whether an earlier session completed the group. Its rewards are then in the log.
     pub(crate) fn is_restored(&self) -> bool {
         self.lease.restored().is_some()
     }

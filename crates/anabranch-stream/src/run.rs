@@ -1,4 +1,4 @@
-//! The run: what all operators of a pipeline share. It travels in the items, inside their leases.
+//! The run, which all operators of a pipeline share. Items carry it in their leases.
 //!
 //! Its locks are taken in this order, so that no two operators can wait for each other: the gate, the version clock, the
 //! order of the log, the flow. A thread that holds one of them takes only those after it. Nobody is woken and nothing is
@@ -38,7 +38,7 @@ pub use self::hold::{Evaluation, Hold};
 pub use self::record::{Draft, RecordReceipt};
 pub use self::restore::Restored;
 
-/// A handle to a run; clones share it.
+/// A handle to a run. Clones share the run.
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
@@ -55,13 +55,13 @@ struct Inner {
     flow: Flow,
     gate: Gate,
     turn: Arc<futures::lock::Mutex<()>>,
-    /// The turn of the evaluations under way.
+    /// The turn that all current evaluations share.
     shared_turn: Mutex<Weak<OwnedMutexGuard<()>>>,
     settings: Mutex<BTreeMap<String, Fields>>,
     resume: Mutex<ResumeState>,
 }
 
-/// What fixes the order of events.
+/// Fixes the order of events.
 struct Order {
     next: Seq,
     meter: Meter,
@@ -69,22 +69,22 @@ struct Order {
 }
 
 impl Run {
-    /// Says how to open a run called `name`, which prefixes its engine requests.
+    /// Starts to build a run called `name`. The name is the prefix of its engine requests.
     pub fn builder(name: impl Into<String>) -> RunBuilder {
         RunBuilder::new(name.into())
     }
 
-    /// A new run in memory, on the operating system's clock: `Run::builder("memory").open()`.
+    /// Creates a run in memory, on the operating system's clock: `Run::builder("memory").open()`.
     pub fn in_memory() -> Self {
         Self::builder("memory").opened()
     }
 
-    /// Its name.
+    /// The name of the run.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its journal.
+    /// The journal of the run.
     pub(crate) fn journal(&self) -> &Arc<dyn Journal> {
         &self.0.journal
     }
@@ -94,35 +94,35 @@ impl Run {
         self.0.session_clock.now()
     }
 
-    /// The record that opened this session.
+    /// The place of the record that opened this session.
     pub(crate) fn opened(&self) -> Stamp {
         self.0.opened
     }
 
-    /// The clock of versions and steps, locked: publications and the last judgement of a batch exclude each other by it.
-    /// Do not keep it over an await.
+    /// Locks the clock of versions and steps. Publications and the last judgement of a batch exclude each other through
+    /// this lock. Do not hold it over an await.
     pub(crate) fn clock(&self) -> MutexGuard<'_, VersionClock> {
         self.0.clock.lock()
     }
 
-    /// The version installed on the engines; nothing before the initial installation.
+    /// The version installed on the engines; `None` before the initial installation.
     pub fn version(&self) -> Option<Version> {
         self.clock().version()
     }
 
-    /// The training steps that are in the learner's weights.
+    /// The number of training steps in the learner's weights.
     pub fn step(&self) -> TrainingStep {
         self.clock().step()
     }
 
-    /// Gives events their place in the log, all or none, with the payloads of those that complete a group. The order is
-    /// fixed when this returns; the [`RecordReceipt::durable`] says when they are durable.
+    /// Appends events to the log, all or none, with the payloads of the groups that they complete. Their order is fixed
+    /// when this returns; [`RecordReceipt::durable`] tells when they are durable.
     pub(crate) fn record(&self, drafts: Vec<Draft>, payloads: &[&Group]) -> RecordReceipt {
         self.0.append(self.0.order.lock(), drafts, payloads)
     }
 
-    /// Records what was decided under the clock: `change` takes over what the record means for the clock, then the clock
-    /// is unlocked, then the events are encoded and handed to the journal. No event of another thread comes between the
+    /// Records a decision that was made under the clock: `change` applies the record to the clock, then the clock is
+    /// unlocked, then the events are encoded and passed to the journal. No event of another thread comes between the
     /// decision and its record.
     pub(crate) fn commit(
         &self,
@@ -132,7 +132,7 @@ impl Run {
         change: impl FnOnce(&mut VersionClock, Stamp),
     ) -> RecordReceipt {
         let order = self.0.order.lock();
-        // Nobody else can append before `order` is unlocked, so this is where the record will be.
+        // No other thread can append before `order` is unlocked, so the record will have this place.
         let last = Seq(order.next.0 + (drafts.len() as u64).saturating_sub(1));
         let now = self.now();
         change(&mut clock, Stamp { moment: Moment::Event(last), at: now });
@@ -140,13 +140,13 @@ impl Run {
         self.0.append_at(order, now, drafts, payloads)
     }
 
-    /// Ready when everything recorded so far is durable as the journal's mode promises.
+    /// Waits until everything recorded so far is durable in the journal's mode.
     pub fn flushed(&self) -> AppendReceipt {
         self.0.order.lock().last_append.clone()
     }
 
-    /// Records that the pipeline ended, and which completed groups it leaves in the log for the next session. Drop the
-    /// streams of the run first, so that nothing follows.
+    /// Records that the pipeline ended, and the completed groups that it leaves in the log for the next session. Drop
+    /// the streams of the run first, so that no more events follow.
     pub fn finish(&self) -> RecordReceipt {
         let mut left: Vec<GroupId> = self.0.order.lock().meter.unsettled().cloned().collect();
         left.sort_unstable();
@@ -155,12 +155,12 @@ impl Run {
         closed
     }
 
-    /// What was counted and measured up to now. The recorder of the `metrics` facade is told what no event moves: the
-    /// gaps of the groups in the buffer, and for how long it was empty or full. (It also hears of these after every
-    /// batch, training step and publication.)
+    /// Returns a snapshot of the metrics. It also sends the recorder of the `metrics` facade the gauges that change
+    /// without an event: the gaps of the groups in the buffer, and the times in which the buffer was empty or full.
+    /// (The recorder also gets them after every batch, training step and publication.)
     ///
-    /// The recorder is the one that was installed when the run was opened. What each number means, and how it is called
-    /// there, stands in `docs/metrics.md`.
+    /// The recorder is the one that was installed when the run was opened. `docs/metrics.md` explains each metric and
+    /// its name in the recorder.
     pub fn metrics(&self) -> Metrics {
         let order = self.0.order.lock();
         let mut metrics = order.meter.metrics();
@@ -172,49 +172,50 @@ impl Run {
         metrics
     }
 
-    /// Says that the run has a buffer, and how many groups it may hold.
+    /// Notes that the run has a buffer, with its capacity in groups.
     pub(crate) fn set_buffer_capacity(&self, groups: usize) {
         self.flow().with_meter(|places| places.set_capacity(groups));
     }
 
-    /// Groups between their issue and the buffer (or batch) now: generating, being scored, waiting for room.
+    /// The number of groups between their lease and the buffer (or batch): being generated, being scored, or waiting
+    /// for room.
     pub(crate) fn upstream(&self) -> usize {
         self.flow().upstream()
     }
 
-    /// Those of them that an operator works on: generated, scored, on their way into the log.
+    /// The number of these groups on which an operator is working: generating, scoring or logging them.
     pub(crate) fn working(&self) -> usize {
         self.flow().working()
     }
 
-    /// The last `Excluded` record of this session: since then a batch may lack one group more.
+    /// The last `Excluded` record of this session. Since then a batch may need one more group.
     pub(crate) fn last_excluded(&self) -> Option<Stamp> {
         self.flow().last_excluded()
     }
 
-    /// What let the last group of this session leave an operator's hands, where that was no record of its own.
+    /// The event that let the last group leave an operator, if it has no record of its own.
     pub(crate) fn last_departed(&self) -> Option<Stamp> {
         self.flow().last_departed()
     }
 
-    /// Leases issued and not excluded over the whole life of the run, and those that [`Lease::pace`] has let through to
-    /// be issued: consumed + taken + buffered + waiting + running. What a pacing bound is on.
+    /// The leases issued and not excluded over the whole life of the run, plus those that [`Lease::pace`] has passed:
+    /// consumed + taken + buffered + waiting + running. Pacing limits this number.
     pub(crate) fn lead(&self) -> u64 {
         self.0.order.lock().meter.lead() + self.flow().paced() as u64
     }
 
-    /// Groups and leases of earlier sessions that the source has not handed out yet.
+    /// The groups and leases of earlier sessions that the source has not handed out yet.
     pub(crate) fn left_over(&self) -> usize {
         self.flow().left_over()
     }
 
-    /// `waker` is woken when the next group leaves an operator, enters the buffer or a batch, or is excluded: for an
-    /// operator that may issue no lease before.
+    /// Wakes `waker` when the next group leaves an operator, enters the buffer or a batch, or is excluded. Operators
+    /// use it when they may not issue a lease before that.
     pub(crate) fn wake_on_departure(&self, waker: &Waker) {
         self.flow().wake_on_departure(waker);
     }
 
-    /// Whether the two handles are of one run.
+    /// Whether the two handles belong to the same run.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -227,10 +228,10 @@ impl Run {
         &self.0.gate
     }
 
-    /// Says with which settings an operator meets the run. Recorded where it is new.
+    /// Notes the settings of an operator, and records them if they are new.
     ///
     /// # Errors
-    /// [`Error::Changed`] where the log holds other settings and changes are not accepted.
+    /// Returns [`Error::Changed`] if the log has other settings and changes are not accepted.
     pub(crate) fn configure(&self, operator: &str, settings: Fields) -> Result<(), Error> {
         let mut known = self.0.settings.lock();
         if known.get(operator) == Some(&settings) {
@@ -246,13 +247,13 @@ impl Run {
         Ok(())
     }
 
-    /// Leases the prompts of `dataset`: the source of a pipeline.
+    /// Leases the prompts of `dataset`. This is the source of a pipeline.
     pub fn prompts(&self, dataset: Dataset) -> Prompts {
         Prompts::new(self.clone(), dataset)
     }
 
-    /// Adopts a group made elsewhere, so that it can enter the pipeline: leases its prompt at once. The prompt is never
-    /// retried.
+    /// Adopts a group that was made elsewhere, so that it can enter the pipeline. Its prompt is leased at once and
+    /// never retried.
     pub fn adopt(&self, group: Group) -> Rollout {
         let mut lease =
             Lease::new(self.clone(), group.id.clone(), group.prompt.clone(), Unused::Drop).of_adopted_group();
@@ -260,12 +261,12 @@ impl Run {
         Rollout::new(group, lease)
     }
 
-    /// Waits until no other publication of the run is under way. The next one waits until the guard is dropped.
+    /// Waits until no other publication of the run is in progress. The next one waits until the guard is dropped.
     pub(crate) async fn publication_turn(&self) -> OwnedMutexGuard<()> {
         self.0.turn.clone().lock_owned().await
     }
 
-    /// The same turn for all evaluations under way.
+    /// Returns the turn that all current evaluations share.
     pub(crate) async fn shared_publication_turn(&self) -> Arc<OwnedMutexGuard<()>> {
         if let Some(turn) = self.0.shared_turn.lock().upgrade() {
             return turn;
@@ -275,7 +276,7 @@ impl Run {
         turn
     }
 
-    /// Begins a publication: its version is used up, whatever comes of it.
+    /// Begins a publication. Its version number is used up, even if the publication fails.
     pub(crate) fn begin_publication(
         &self,
         weights: Digest,
@@ -289,7 +290,7 @@ impl Run {
         (version, recorded)
     }
 
-    /// The weights are on the engines: in one critical section `Published` gets its place and the clock advances.
+    /// Notes that the weights are on the engines: records `Published` and advances the clock in one critical section.
     pub(crate) fn complete_publication(
         &self,
         version: Version,
@@ -304,13 +305,14 @@ impl Run {
         self.install(clock, version, step, Draft::new(kind, enablers))
     }
 
-    /// Weights published by an earlier session are on the engines again, under the same version.
+    /// Notes that weights of an earlier session are on the engines again, under the same version.
     pub(crate) fn reinstall(&self, version: Version, step: TrainingStep, weights: Digest) -> RecordReceipt {
         let kind = EventKind::Reinstalled { version, step, weights };
         self.install(self.clock(), version, step, Draft::new(kind, vec![(Cause::Opened, self.opened())]))
     }
 
-    /// Records an installation and advances the clock in one critical section, then wakes who must judge again.
+    /// Records an installation and advances the clock in one critical section, then wakes the batches that must judge
+    /// again.
     fn install(
         &self,
         clock: MutexGuard<'_, VersionClock>,
@@ -324,7 +326,7 @@ impl Run {
         recorded
     }
 
-    /// `waker` is woken by the next publication: for a batch that holds groups and must judge them again.
+    /// Wakes `waker` at the next publication. A batch that holds groups uses it to judge them again.
     pub(crate) fn wake_on_publication(&self, waker: &Waker) {
         self.0.publications.lock().add(waker);
     }
@@ -332,7 +334,7 @@ impl Run {
     /// Reads a completed group back from the journal.
     ///
     /// # Errors
-    /// If it is not in the journal, or damaged.
+    /// Returns an error if the group is missing or damaged.
     pub fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
         self.0.journal.payload(id)
     }
@@ -352,7 +354,7 @@ impl Run {
     }
 }
 
-/// What earlier sessions left to the source.
+/// The groups, leases and retries that earlier sessions left to the source.
 pub(crate) struct Leftovers {
     pub(crate) position: u64,
     pub(crate) queued: Vec<QueuedGroup>,
@@ -360,7 +362,7 @@ pub(crate) struct Leftovers {
     pub(crate) retries: VecDeque<Retry>,
 }
 
-/// The error that names the first setting of `operator` that is not as recorded.
+/// Returns an error that names the first setting of `operator` that differs from the recorded one.
 fn changed(operator: &str, recorded: &Fields, now: &Fields) -> Option<Error> {
     let field = recorded.keys().chain(now.keys()).find(|field| recorded.get(*field) != now.get(*field))?;
     let value = |fields: &Fields| fields.get(field).unwrap_or(&Value::Null).to_string();
@@ -377,7 +379,7 @@ impl Inner {
         self.append_at(order, self.session_clock.now(), drafts, payloads)
     }
 
-    /// Gives events their place in the log, all at the time `at`.
+    /// Appends events to the log, all with the time `at`.
     fn append_at(
         &self,
         mut order: MutexGuard<'_, Order>,

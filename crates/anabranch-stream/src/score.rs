@@ -1,4 +1,4 @@
-//! Rewards from a plain function.
+//! Rewards from a synchronous function.
 
 use std::fmt;
 use std::pin::Pin;
@@ -34,16 +34,16 @@ impl<S: fmt::Debug, F> fmt::Debug for Score<S, F> {
     }
 }
 
-/// A reward that comes after the group's record could not be in the log.
+/// Returns an error if the group is in the log already, because the log would lack the reward.
 pub(crate) fn refuse_logged(group: &Rollout) -> Result<(), Error> {
     if group.completed.is_none() {
         return Ok(());
     }
-    let message = format!("group {} is already in the log, without its rewards: move .score before .log", group.id);
+    let message = format!("group {} is in the log already, without its rewards: move .score before .log", group.id);
     Err(Error::Argument { argument: "score", message })
 }
 
-/// Ends a sample that has no reward because its function failed.
+/// Aborts a sample without a reward because the reward function failed.
 pub(crate) fn abort_unscored(group: &mut Group, index: usize, message: &str) {
     let sample = &mut group.samples[index];
     sample.status = Status::Aborted;

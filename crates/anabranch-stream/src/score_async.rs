@@ -1,4 +1,4 @@
-//! Rewards from calls that take time.
+//! Rewards from asynchronous calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::score::{abort_unscored, refuse_logged};
 use crate::upstream::{Upstream, in_turn};
 use crate::{OwnedResponse, Rollout};
 
-/// Groups that may be scored at once; beyond that upstream waits too.
+/// How many groups may be scored at once. If more arrive, upstream waits too.
 const MAX_SCORING: usize = 1024;
 
 pin_project! {
@@ -35,7 +35,7 @@ pin_project! {
     }
 }
 
-/// The calls of a scorer, and the groups they are for.
+/// The running calls, and their groups.
 struct Calls {
     concurrency: usize,
     retries: u32,
@@ -46,7 +46,7 @@ struct Calls {
     running: FuturesUnordered<BoxFuture<'static, (Call, Result<f64, Fault>)>>,
 }
 
-/// One sample to be scored.
+/// One sample to score.
 #[derive(Copy, Clone)]
 struct Call {
     key: u64,
@@ -54,7 +54,7 @@ struct Call {
     tries: u32,
 }
 
-/// A group some of whose samples have no reward yet.
+/// A group with samples that have no reward yet.
 struct Scoring {
     group: Rollout,
     prompt: Arc<Prompt>,
@@ -80,23 +80,24 @@ impl<S, F> ScoreAsync<S, F> {
         Self { input: Upstream::new(input), score, calls }
     }
 
-    /// How many calls may run at once. The default is 64.
+    /// Sets how many calls may run at once. The default is 64.
     ///
     /// # Panics
-    /// Where `calls` is 0.
+    /// Panics if `calls` is 0.
     pub fn concurrency(mut self, calls: usize) -> Self {
-        assert!(calls > 0, "concurrency: must be at least 1 call");
+        assert!(calls > 0, "concurrency: expected at least 1 call, found 0");
         self.calls.concurrency = calls;
         self
     }
 
-    /// How often a call that failed or timed out is made again; past that its sample is aborted. The default is 0.
+    /// Sets how often a call is retried if it fails or times out. If the retries run out, the sample is aborted. The
+    /// default is 0.
     pub fn retries(mut self, retries: u32) -> Self {
         self.calls.retries = retries;
         self
     }
 
-    /// How long a call may take. The default does not limit it.
+    /// Limits the time of a call. By default there is no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.calls.timeout = Some(timeout);
         self
@@ -104,7 +105,7 @@ impl<S, F> ScoreAsync<S, F> {
 }
 
 impl Calls {
-    /// Takes a group in; gives it back if there is nothing to score.
+    /// Takes a group. Returns it if there is nothing to score.
     fn accept(&mut self, group: Rollout) -> Result<Option<Rollout>, Error> {
         if group.is_restored() {
             return Ok(Some(group));
@@ -123,7 +124,7 @@ impl Calls {
         Ok(None)
     }
 
-    /// Starts queued calls while more may run.
+    /// Starts queued calls while the limit allows.
     fn start<F, Fut, R, X>(&mut self, score: &mut F) -> Result<(), Error>
     where
         F: FnMut(OwnedResponse) -> Fut,
@@ -144,7 +145,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Takes in the end of a call; gives its group if it was the last.
+    /// Takes the result of a call. Returns the group if it was the last call.
     fn absorb(&mut self, call: Call, result: Result<f64, Fault>) -> Result<Option<Rollout>, Error> {
         let Some(scoring) = self.scoring.get_mut(&call.key) else { return Ok(None) };
         let now = Some(scoring.group.run().now());
@@ -166,7 +167,7 @@ impl Calls {
         Ok(if complete { self.scoring.remove(&call.key).map(|scoring| scoring.group) } else { None })
     }
 
-    /// The group goes into the log, and its panic to the consumer.
+    /// Writes the group to the log, and passes its panic to the consumer.
     fn panicked(&mut self, call: Call, message: String) -> Error {
         let Some(mut scoring) = self.scoring.remove(&call.key) else { return Error::Task(message) };
         abort_unscored(&mut scoring.group, call.index, &message);
@@ -181,7 +182,7 @@ impl Calls {
     }
 }
 
-/// The group on its way, which lets another lease out: because its last reward came.
+/// Passes the group on, which lets another lease out. The enabler is its last reward.
 fn departing(group: Rollout) -> Rollout {
     let lease = &group.lease;
     if let Some(at) = group.samples.iter().filter_map(|sample| sample.times.scored).max()
@@ -198,7 +199,7 @@ where
     R: Into<f64>,
     X: fmt::Display,
 {
-    // The conversion is in here so that nothing of the user's types crosses an await.
+    // The conversion is here so that the user's types are not held across an await.
     let reward = AssertUnwindSafe(reward.map(|result| result.map(Into::into).map_err(|error| error.to_string())));
     async move {
         let in_time = match limit {

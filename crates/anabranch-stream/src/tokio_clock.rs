@@ -1,9 +1,9 @@
-//! The clock of runs on tokio.
+//! The session clock on tokio.
 
 use anabranch_core::SessionClock;
 use tokio::time::Instant;
 
-/// A timer on tokio's clock, starting now: in a test with paused time it stands still with it.
+/// Returns a clock that starts now and follows tokio's time. In a test with paused time it is paused too.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]

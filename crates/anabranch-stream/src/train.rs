@@ -1,4 +1,4 @@
-//! Training: one step a batch, with checkpoints and publications between steps.
+//! Training: one step per batch, with checkpoints and publications between steps.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -30,16 +30,16 @@ pub struct Train<S, L: Learner> {
 enum Phase<L: Learner> {
     /// Not polled yet.
     Idle(Box<Restored<L>>, Plan<L::Weights>),
-    /// The learner works, or its weights are being published.
+    /// The learner is training, or its weights are being published.
     Working(BoxFuture<'static, Worked<L>>),
-    /// The learner waits for a batch, since then.
+    /// The learner has been waiting for a batch since this moment.
     Waiting(Box<Trainer<L>>, u64),
-    /// `RunClosed` is on its way to the disk.
+    /// `RunClosed` is being written to the disk.
     Closing(AppendReceipt),
     Ended,
 }
 
-/// A trainer after its work, and the step it made, if it made one.
+/// A trainer after its work, with the step that it made, if any.
 type Worked<L> = Result<(Box<Trainer<L>>, Option<Step>), Error>;
 
 impl<S, L: Learner> Train<S, L> {
@@ -48,31 +48,31 @@ impl<S, L: Learner> Train<S, L> {
         Self { input: Box::pin(Upstream::new(input)), run, phase: Phase::Idle(Box::new(restored), Plan::default()) }
     }
 
-    /// Saves a checkpoint of the learner after every training step divisible by `steps`, before that step's publication.
-    /// The default saves none but checkpoint 0, before training.
+    /// Saves a checkpoint of the learner after every training step divisible by `steps`, before that step's
+    /// publication. By default only checkpoint 0, before training, is saved.
     ///
     /// # Panics
-    /// Where `steps` is 0.
+    /// Panics if `steps` is 0.
     pub fn checkpoint_every(self, steps: u64) -> Self {
-        assert!(steps > 0, "checkpoint_every: must be at least 1 step");
+        assert!(steps > 0, "checkpoint_every: expected at least 1 step, found 0");
         self.planned(|plan| plan.checkpoint_every = Some(steps))
     }
 
     /// Publishes the weights to `engine` after every training step divisible by `steps`, one publication at a time. The
-    /// initial weights (after a restart, the weights last published) are installed before upstream is first polled.
+    /// initial weights, or after a restart the weights published last, are installed before upstream is first polled.
     ///
     /// # Panics
-    /// Where `steps` is 0.
+    /// Panics if `steps` is 0.
     pub fn publish_every<E>(self, steps: u64, engine: &E) -> Self
     where
         E: Engine<Weights = L::Weights> + Clone,
     {
-        assert!(steps > 0, "publish_every: must be at least 1 step");
+        assert!(steps > 0, "publish_every: expected at least 1 step, found 0");
         let engine = Arc::new(engine.clone());
         self.planned(|plan| plan.publishing = Some(Publishing { every: steps, engine }))
     }
 
-    /// What becomes of the samples in flight when weights are published. The default is [`WeightSync::Retract`].
+    /// Sets what happens to the samples in flight when weights are published. The default is [`WeightSync::Retract`].
     pub fn weight_sync(self, mode: WeightSync) -> Self {
         self.planned(|plan| plan.mode = mode)
     }
@@ -90,7 +90,7 @@ where
     S: Stream<Item = Result<Batch, Error>>,
     L: Learner,
 {
-    /// What `poll` returns; where it panics everything upstream stops before the panic goes on.
+    /// Returns the result of `poll`. If `poll` panics, everything upstream stops before the panic continues.
     fn guarded<T>(&mut self, poll: impl FnOnce() -> T) -> T {
         catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
             self.input.as_mut().end();
@@ -98,7 +98,7 @@ where
         })
     }
 
-    /// Goes from one phase to the next, or breaks with what the poll is to return. A panic leaves the stream ended.
+    /// Moves to the next phase, or breaks with the result of the poll. After a panic the stream has ended.
     fn advance(&mut self, cx: &mut Context<'_>) -> ControlFlow<Poll<Option<Result<Step, Error>>>> {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Idle(restored, plan) => self.phase = Phase::Working(Trainer::open(restored, plan).boxed()),
@@ -125,7 +125,7 @@ where
                 }
                 Poll::Ready(Some(Ok(batch))) => self.phase = Phase::Working(trainer.train(batch, since).boxed()),
                 Poll::Ready(Some(Err(error))) => return ControlFlow::Break(Poll::Ready(Some(Err(error)))),
-                // The input has been dropped: nothing of the run follows.
+                // The input has been dropped, so no more events of the run follow.
                 Poll::Ready(None) => self.phase = Phase::Closing(self.run.finish().durable),
             },
             Phase::Closing(mut ack) => match ack.poll_unpin(cx) {
@@ -151,7 +151,7 @@ where
     type Item = Result<Step, Error>;
 
     /// # Panics
-    /// With the learner's panic; outside a tokio runtime.
+    /// Panics if the learner panics, or if it is polled outside a tokio runtime.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let ControlFlow::Break(polled) = self.advance(cx) {

@@ -8,8 +8,8 @@ use futures::Stream;
 use pin_project_lite::pin_project;
 use tokio::task::coop;
 
-/// What `poll` gives, at a unit of the task's budget: when that is used up the task yields, so that however much is ready
-/// at once, other tasks get their turns.
+/// Calls `poll` at the cost of one unit of the task's budget. When the budget is used up, the task yields, so that
+/// other tasks get their turns even if many items are ready.
 pub(crate) fn in_turn<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
     let turn = ready!(coop::poll_proceed(cx));
     let polled = ready!(poll(cx));
@@ -18,8 +18,8 @@ pub(crate) fn in_turn<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_
 }
 
 pin_project! {
-    /// The input of an operator: after its end or its first error it is dropped, which stops whatever it runs, and never
-    /// polled again. Every item is taken [`in_turn`].
+    /// The input of an operator. After its end or its first error it is dropped, which stops everything that it runs,
+    /// and it is never polled again. Every item is taken [`in_turn`].
     #[derive(Debug)]
     pub(crate) struct Upstream<S> {
         #[pin]

@@ -1,5 +1,5 @@
-//! A channel and a task of their own between generation and the operator that takes groups in: what that operator asks for
-//! still holds generation back.
+//! The user puts a channel and a task between generation and the operator that takes groups in. The demand of that
+//! operator still limits generation.
 
 mod common;
 
@@ -42,7 +42,7 @@ async fn a_batch_holds_generation_back_across_a_channel() {
     let mut batches = detached(&recorded.run, &engine).batch(3);
     batches.next().await.unwrap().unwrap();
     for _ in 0..5 {
-        // What was in flight when the batch was full may still end; nothing follows it.
+        // Groups in flight when the batch was full may still end, but no new ones follow.
         sleep(Duration::from_secs(60)).await;
         let upstream = recorded.run.upstream();
         assert!(upstream <= SLOTS + 3, "{upstream} groups wait while nobody asks for one");

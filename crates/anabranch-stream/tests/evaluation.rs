@@ -1,4 +1,5 @@
-//! Evaluation on shared engines: one version, nothing else on the engines, and everything goes on afterwards.
+//! Evaluation on shared engines: it uses one version, nothing else runs on the engines, and the run continues
+//! afterwards.
 
 use anabranch_core::{Digest, Event, EventKind, Sampling, WeightSync};
 use anabranch_sim::{HashChain, Sim};

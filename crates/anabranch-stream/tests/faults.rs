@@ -69,7 +69,8 @@ async fn dropping_the_stream_stops_everything() {
     }
 }
 
-/// A task that was merely told to stop could go on recording on another thread, after the run was finished.
+/// If the task were only asked to stop, it could continue to write records on another thread after the run was
+/// finished.
 #[tokio::test(start_paused = true)]
 async fn everything_upstream_is_gone_when_the_drop_returns() {
     let (recorded, engine) = (Recorded::new(), Sim::fixed(3, ms(10)));

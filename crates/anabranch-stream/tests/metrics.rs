@@ -1,5 +1,5 @@
-//! What a run says of itself while it goes: the same as a plain count over its log says, and as a recorder of the
-//! `metrics` facade hears.
+//! The metrics of a running run equal a plain count over its log, and the values that a recorder of the `metrics`
+//! facade gets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn same_durations(name: &str, found: &Histogram, expected: &Durations) {
     assert_eq!((found.count(), found.sum(), found.max()), (expected.count, expected.total_ns, longest), "{name}");
 }
 
-/// The snapshot says what the audit, which counts in its own way, finds in the log.
+/// The snapshot equals the audit of the log, which counts independently.
 fn same_as_audit(metrics: &Metrics, audit: &Audit) {
     let Metrics { counters, gauges, histograms } = metrics;
     assert_eq!(counters.leased, audit.groups.leased);
@@ -208,10 +208,11 @@ fn conserved(metrics: &Metrics) {
     );
 }
 
-/// Time in which the buffer was empty, full, and kept a group waiting: from the log alone, where nothing is left in it.
+/// The time in which the buffer was empty, was full, and made a group wait, computed from a log that leaves no group in
+/// the buffer.
 fn queue_times(events: &[Event], capacity: usize) -> [Duration; 3] {
     let mut completed: BTreeMap<&GroupId, u64> = BTreeMap::new();
-    // (time, groups in the buffer, groups at its door)
+    // (time, groups in the buffer, groups that wait for room)
     let mut changes: Vec<(u64, i64, i64)> = Vec::new();
     for event in events {
         match &event.kind {
@@ -279,7 +280,7 @@ proptest! {
         }));
     }
 
-    /// A session ends anywhere, and the next one goes on: all that the log holds is counted over both.
+    /// A session ends at any point and the next one continues: metrics from the log count over both.
     #[test]
     fn a_resumed_run_goes_on_counting(setting in settings(), steps in 0..5_usize) {
         virtually(async {
@@ -315,12 +316,12 @@ async fn the_places_of_groups_between_two_operators() {
         group
     });
     let mut groups = std::pin::pin!(groups);
-    assert_eq!(run.metrics().gauges.queue, None, "nobody knows of a buffer yet");
+    assert_eq!(run.metrics().gauges.queue, None, "the buffer is not known yet");
     let places = || {
         let Gauges { in_flight, waiting, queue, taken, .. } = run.metrics().gauges;
         (in_flight, waiting, queue, taken)
     };
-    // Polled once, it starts; then both slots fill it at 10 ms, and at 20 ms two groups wait at its door.
+    // The first poll starts the chain. Both slots fill the buffer at 10 ms, and at 20 ms two groups wait for room.
     assert!(groups.next().now_or_never().is_none());
     sleep(ms(5)).await;
     assert_eq!((places(), run.metrics().gauges.queue_capacity), ((2, 0, None, 0), None));

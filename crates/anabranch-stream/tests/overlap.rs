@@ -21,8 +21,8 @@ const BATCH: usize = 32;
 const SAMPLES: u32 = 4;
 const INSTALLATION: Duration = ms(5_000);
 
-/// What sample `sample` of group `row` takes: 1 to 8 tokens, a token 100 to 199 seconds. To the millisecond, so that hardly
-/// two samples end at the same one: what happens at one moment has no order of its own.
+/// The script of sample `sample` of group `row`: 1 to 8 tokens, each taking 100 to 199 seconds. Times have millisecond
+/// precision, so that two samples hardly ever end at the same moment: ties have no defined order.
 fn length(row: u32, sample: u32) -> (u32, Duration) {
     let mut bits = (u64::from(row) << 8 | u64::from(sample)).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,7 +35,7 @@ fn time(row: u32, sample: u32) -> Duration {
     each * tokens
 }
 
-/// What a group keeps its slots for, all of them together.
+/// The total time for which a group keeps its slots.
 fn slot_time(row: u32, granularity: Granularity) -> Duration {
     match granularity {
         Granularity::Sample => (0..SAMPLES).map(|sample| time(row, sample)).sum(),
@@ -51,7 +51,7 @@ fn rows() -> Vec<u32> {
     (0..BATCH as u32 * STEPS).collect()
 }
 
-/// Slot time over slots: what generation takes where no slot is ever idle.
+/// Slot time divided by the slots: the time of generation if no slot is ever idle.
 fn generation(granularity: Granularity) -> Duration {
     let slots = match granularity {
         Granularity::Sample => BATCH as u32 * SAMPLES,
@@ -84,7 +84,7 @@ async fn run(granularity: Granularity, training: Duration, capacity: Option<usiz
     };
     let steps: Vec<_> = groups
         .batch(BATCH)
-        // Scripted training time passes here: paused time stands still while the learner's thread runs.
+        // The scripted training time passes here, because paused time does not advance while the learner's thread runs.
         .then(|batch| async move {
             sleep(training).await;
             batch
@@ -101,9 +101,9 @@ async fn run(granularity: Granularity, training: Duration, capacity: Option<usiz
     (makespan, events)
 }
 
-/// The makespan and the learner's waits that the contract's rules give, computed one event after another: a free slot is
-/// usable while no completed group waits for room, the learner takes a batch as soon as it is there, and nothing passes
-/// while weights are installed. `groups` are the times for which each group keeps each of its slots.
+/// Computes the makespan and the learner's waits from the rules, event by event: a free slot is usable while no
+/// completed group waits for room, the learner takes a batch as soon as it is complete, and nothing happens while
+/// weights are installed. `groups` are the times for which each group keeps each of its slots.
 fn ideal(groups: &[Vec<Duration>], slots: usize, capacity: usize, training: Duration) -> (Duration, Duration) {
     let (mut free, mut next, mut waiting, mut buffered, mut held, mut steps) = (slots, 0, 0, 0, 0, 0);
     // Ends as they would be without the installations.

@@ -23,7 +23,7 @@ struct Case {
     name: &'static str,
     /// How long after the one before (at first, after the submission) each begins.
     waits: &'static [u64],
-    /// How many of the first sample's tokens each version has, where generation goes on.
+    /// How many tokens of the first sample each version wrote, for modes in which generation continues.
     counts: &'static [u32],
 }
 

@@ -47,7 +47,8 @@ macro_rules! train {
             $(.$buffer($capacity))?
             .fresh(MaxStaleness(6))
             .batch(BATCH)
-            // Scripted training time passes here: paused time stands still while the learner's thread runs.
+            // The scripted training time passes here, because paused time does not advance while the learner's thread
+            // runs.
             .then(|batch| async move {
                 sleep(TRAINING).await;
                 batch

@@ -59,7 +59,7 @@ async fn turns_under_several_versions_have_spans_over_generated_tokens_only() {
     };
     let (sample, ()) = futures::join!(group, publications);
     assert_eq!(sample.loss_mask, [true, true, true, true, false, false, false, true, true, true, true]);
-    assert_eq!(spans(&sample), [(2, 0), (4, 1), (6, 3), (8, 4)], "no span where nothing was generated under a version");
+    assert_eq!(spans(&sample), [(2, 0), (4, 1), (6, 3), (8, 4)], "a version that generated nothing has no span");
     assert_eq!((sample.logprobs.len(), sample.generated()), (8, 8));
     assert_eq!((sample.reward, sample.status), (Some(0.5), Status::Completed));
     assert_eq!(sample.response()[4..7], [7, 8, 9]);

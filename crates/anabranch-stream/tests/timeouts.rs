@@ -1,4 +1,4 @@
-//! Generation that takes too long: group timeouts and the watchdog, measured in time in which generation can go on.
+//! Group timeouts and the watchdog, which count only the time in which generation is not paused.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};

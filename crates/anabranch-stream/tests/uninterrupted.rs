@@ -1,5 +1,6 @@
-//! G8: an interrupted run equals the uninterrupted one, bit for bit. Its scope: groups admitted in the order of
-//! submission, publications drained at fixed counts of leases, a checkpoint at each, engine and learner deterministic.
+//! An interrupted run equals the uninterrupted one, bit for bit, if groups are admitted in the order of submission,
+//! publications drain the samples in flight after fixed numbers of leases, each publication has a checkpoint, and
+//! engine and learner are deterministic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ mod common;
 
 const BATCH: usize = 3;
 
-/// A journal that is killed: after so many events nothing is recorded, nobody gets an answer, no checkpoint is made.
+/// A journal that is killed: after this many events it records nothing, answers nothing, and writes no checkpoint.
 struct Cut {
     inner: Arc<DirJournal>,
     left: AtomicU64,
@@ -150,7 +151,7 @@ fn outcome(journal: &DirJournal) -> Vec<(Vec<String>, Digest)> {
     batches.into_iter().zip(weights).collect()
 }
 
-/// The run, killed after each of these numbers of events (counted by session), then let go on to its end.
+/// Kills the run after each of these numbers of events (counted by session), then lets it continue to its end.
 async fn interrupted(scope: Scope, kills: &[u64], saves: bool) -> Vec<(Vec<String>, Digest)> {
     let journal = DirJournal::new();
     for &events in kills {

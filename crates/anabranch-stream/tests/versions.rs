@@ -1,4 +1,4 @@
-//! Engines that cannot tell their versions, or tell wrong ones; and groups whose parts disagree.
+//! Engines that do not know their versions or report wrong ones, and groups whose parts contradict each other.
 
 use anabranch_core::{Digest, Error, EventKind, Group, Reason, SpanVersion, TakenGroup, Then, Version, WeightSync};
 use anabranch_sim::{Reply, Sim};
@@ -142,10 +142,16 @@ async fn a_malformed_group_ends_the_stream_and_is_in_the_log() {
     type Damage = fn(&mut Group);
     let damages: [(&str, Damage); 6] = [
         ("1 samples, expected 2", |group| group.samples.truncate(1)),
-        ("sample 1: its reward is NaN", |group| group.samples[1].reward = Some(f64::NAN)),
-        ("sample 0: 2 log-probs for 3 generated tokens", |group| group.samples[0].logprobs.truncate(2)),
-        ("sample 0: loss mask of 4 for 3 response tokens", |group| group.samples[0].loss_mask.push(true)),
-        ("sample 1: spans cover 2 of 3 generated tokens", |group| group.samples[1].spans[0].end = 2),
+        ("sample 1: expected a number as reward, found NaN", |group| group.samples[1].reward = Some(f64::NAN)),
+        ("sample 0: expected 3 log-probs, one per generated token, found 2", |group| {
+            group.samples[0].logprobs.truncate(2)
+        }),
+        ("sample 0: expected a loss mask for 3 response tokens, found 4 entries", |group| {
+            group.samples[0].loss_mask.push(true)
+        }),
+        ("sample 1: expected spans over 3 generated tokens, found spans over 2", |group| {
+            group.samples[1].spans[0].end = 2
+        }),
         ("no sample has a generated token", |group| {
             for sample in &mut group.samples {
                 sample.tokens.truncate(sample.prompt_len as usize);

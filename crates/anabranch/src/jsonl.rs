@@ -6,39 +6,39 @@ use std::path::{Path, PathBuf};
 
 use anabranch_core::{Dataset, DatasetError, Fields, Value};
 
-/// A JSON Lines file that cannot be used as a dataset.
+/// A JSON Lines file cannot be used as a dataset.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonlError {
     /// The file cannot be read.
-    #[error("{path}: {source}; give the path of a .jsonl file that can be read")]
+    #[error("{path}: {source}; expected the path of a readable .jsonl file")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A line is no prompt.
+    /// A line is not a prompt.
     #[error("{path}:{line}: {message}")]
     Line {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong and what is right.
+        /// What was expected and what was found.
         message: String,
     },
-    /// The file makes no dataset.
+    /// The file does not give a dataset.
     #[error("{path}: {source}")]
     Dataset {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: DatasetError,
     },
 }
 
-/// A JSON Lines file, one prompt a line: an object whose `prompt` is a text, or whose `tokens` is a list of token ids.
-/// All other fields are kept for rewards and audits. Empty lines are skipped.
+/// A JSON Lines file with one prompt per line: an object whose `prompt` is a text, or whose `tokens` is a list of token
+/// ids. All other fields are kept for rewards and audits. Empty lines are skipped.
 #[derive(Debug)]
 pub struct Jsonl {
     path: PathBuf,
@@ -49,7 +49,7 @@ impl Jsonl {
     /// Reads `path`.
     ///
     /// # Errors
-    /// Where it cannot be read, or a line is no JSON object; the error names file and line.
+    /// Returns an error that names the file and the line if the file cannot be read, or if a line is not a JSON object.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, JsonlError> {
         let path = path.as_ref().to_owned();
         let bytes = fs::read(&path).map_err(|source| JsonlError::Read { path: path.clone(), source })?;
@@ -58,8 +58,16 @@ impl Jsonl {
             if bytes.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let value = serde_json::from_slice::<serde_json::Value>(bytes)
-                .map_err(|error| line_error(&path, line, format!("no JSON ({error}); expected one object a line")))?;
+            let value = serde_json::from_slice::<serde_json::Value>(bytes).map_err(|error| {
+                line_error(
+                    &path,
+                    line,
+                    format!(
+                        "expected one JSON object per line, found invalid \
+                                                                  JSON: {error}"
+                    ),
+                )
+            })?;
             let Value::Map(fields) = Value::from(value) else {
                 return Err(line_error(&path, line, r#"expected an object such as {"prompt": "…"}"#));
             };
@@ -68,11 +76,12 @@ impl Jsonl {
         Ok(Self { path, rows })
     }
 
-    /// The dataset, its prompts' texts turned into token ids by `encode`. A row with `tokens` needs no encoding. The
-    /// dataset is named after the file, without its extension.
+    /// Makes a dataset; `encode` turns the texts of prompts into token ids. A row with `tokens` needs no encoding. The
+    /// name of the dataset is the name of the file without its extension.
     ///
     /// # Errors
-    /// Where a row has neither `prompt` nor `tokens`, or `encode` refuses a text; the error names file and line.
+    /// Returns an error that names the file and the line if a row has neither `prompt` nor `tokens`, or if `encode`
+    /// refuses a text.
     pub fn encode<E: Display>(
         self,
         mut encode: impl FnMut(&str) -> Result<Vec<u32>, E>,
@@ -82,28 +91,38 @@ impl Jsonl {
         for (line, fields) in self.rows {
             let refused = |message: String| line_error(&self.path, line, message);
             let tokens = match (fields.get("tokens"), fields.get("prompt").and_then(Value::as_text)) {
-                (Some(tokens), _) => {
-                    token_ids(tokens).ok_or_else(|| refused("`tokens` is no list of token ids".into()))?
-                }
+                (Some(tokens), _) => token_ids(tokens).ok_or_else(|| {
+                    refused(
+                        "expected a list of token ids as `tokens`, found \
+                                                             something else"
+                            .into(),
+                    )
+                })?,
                 (None, Some(prompt)) => {
                     encode(prompt).map_err(|error| refused(format!("prompt {prompt:?}: {error}")))?
                 }
-                (None, None) => return Err(refused("expected a text `prompt` or a list `tokens`".into())),
+                (None, None) => {
+                    return Err(refused(
+                        "expected a text `prompt` or a list `tokens`, found \
+                                                    neither"
+                            .into(),
+                    ));
+                }
             };
             if tokens.is_empty() {
-                return Err(refused("an empty prompt cannot be continued: give it at least one token".into()));
+                return Err(refused("expected a prompt of at least one token, found an empty prompt".into()));
             }
             rows.push((tokens, fields));
         }
         Dataset::new(name, rows).map_err(|source| JsonlError::Dataset { path: self.path, source })
     }
 
-    /// The dataset of a file whose rows all hold `tokens`.
+    /// Makes a dataset from a file whose rows all have `tokens`.
     ///
     /// # Errors
-    /// Where a row has none; the error names file and line.
+    /// Returns an error that names the file and the line if a row has no `tokens`.
     pub fn dataset(self) -> Result<Dataset, JsonlError> {
-        self.encode(|_| Err("no encoding was given; use `encode`, or store `tokens` in every row"))
+        self.encode(|_| Err("expected `tokens`, found only `prompt`: call `encode`, or store `tokens` in every row"))
     }
 }
 
@@ -152,9 +171,9 @@ mod tests {
             ("[1]\n", "numbers.jsonl:1: expected an object"),
             ("{\"answer\":\"a\"}\n", "numbers.jsonl:1: expected a text `prompt`"),
             ("\n{\"prompt\":\"a!\"}\n", "numbers.jsonl:2: prompt \"a!\": `!` is not in the vocabulary"),
-            ("{\"tokens\":[1,-2]}\n", "numbers.jsonl:1: `tokens` is no list"),
-            ("{\"prompt\":\"\"}\n", "numbers.jsonl:1: an empty prompt"),
-            ("\n", "has no rows"),
+            ("{\"tokens\":[1,-2]}\n", "numbers.jsonl:1: expected a list of token ids"),
+            ("{\"prompt\":\"\"}\n", "numbers.jsonl:1: expected a prompt of at least one token"),
+            ("\n", "expected at least one row"),
             ("{\"prompt\":\"\u{fffd}\"}\n{\"prompt\":\"\\ud800\"}\n", "numbers.jsonl:2: no JSON"),
         ];
         for (text, expected) in cases {

@@ -18,12 +18,12 @@ pub use anabranch_parquet as parquet;
 /// The Llama-family policy on CubeCL.
 #[cfg(feature = "policy")]
 pub use anabranch_policy as policy;
-/// Verifying, auditing and resuming: pure functions over events.
+/// Verifying, auditing and predicting runs: pure functions over events.
 pub use anabranch_replay as replay;
-/// Engines that need no device.
+/// A scripted engine and learner in virtual time.
 pub use anabranch_sim as sim;
 
-/// What a pipeline needs in scope.
+/// The names that a pipeline needs.
 pub mod prelude {
     pub use anabranch_core::{Dataset, Engine, Learner, Run, Sampling, Unused, WeightSync};
     pub use anabranch_log::Durability;

@@ -18,7 +18,7 @@ impl RunLog {
     /// Opens the run in the directory `path`, which is made where it is missing; a run that is there is resumed. Blocks.
     ///
     /// # Errors
-    /// Where another writer has it open, it cannot be written, or what it holds is damaged: see [`OpenError`].
+    /// Returns an error if another writer has it open, it cannot be written, or what it holds is damaged: see [`OpenError`].
     pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<Self, OpenError> {
         Self::open_with(path, durability, Self::options())
     }
@@ -47,7 +47,7 @@ impl RunLog {
     /// only trace what goes wrong.
     ///
     /// # Errors
-    /// Where the log is poisoned, or the last seal failed; the directory is released all the same.
+    /// Returns an error if the log is poisoned, or the last seal failed; the directory is released all the same.
     pub fn close(self) -> Result<(), SealError> {
         self.0.close()
     }
@@ -70,7 +70,7 @@ impl ReadLog {
     /// Opens the run in the directory `path` for reading; several readers may.
     ///
     /// # Errors
-    /// Where there is no run, a writer has it open, or what it holds is damaged: see [`OpenError`].
+    /// Returns an error if there is no run, a writer has it open, or what it holds is damaged: see [`OpenError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Ok(Self::with_segments(anabranch_log::ReadLog::open(path)?))
     }
@@ -101,7 +101,7 @@ impl Deref for ReadLog {
 /// Where the log is damaged, the Parquet segments stand in for it. Nothing is written to `run`.
 ///
 /// # Errors
-/// Where there is nothing to read, a writer has the run open, a newer library wrote it, `to` exists, or the new run cannot
+/// Returns an error if there is nothing to read, a writer has the run open, a newer library wrote it, `to` exists, or the new run cannot
 /// be written.
 pub fn salvage(run: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, SalvageError> {
     let (run, to) = (run.as_ref(), to.as_ref());

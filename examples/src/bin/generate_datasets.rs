@@ -1,4 +1,4 @@
-//! Writes `datasets/sort4*.jsonl`, or with `--check` compares them with what it would write.
+//! Writes `datasets/sort4*.jsonl`. With `--check` it compares the existing files with the content it would write.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
-/// Rows of the train file and of the held-out file; no row stands in both.
+/// The rows of the train file and of the held-out file; no row is in both.
 const FILES: [(&str, usize); 2] = [("sort4.jsonl", 4000), ("sort4-held-out.jsonl", 200)];
 const SEED: u64 = 4;
 
@@ -17,7 +17,9 @@ fn main() -> Result<()> {
     for argument in env::args().skip(1) {
         match argument.as_str() {
             "--check" => check = true,
-            flag if flag.starts_with('-') => bail!("unknown flag {flag}; usage: generate_datasets [--check] [DIR]"),
+            flag if flag.starts_with('-') => {
+                bail!("expected `generate_datasets [--check] [DIR]`, found the flag `{flag}`")
+            }
             path => dir = path.into(),
         }
     }
@@ -41,14 +43,14 @@ fn main() -> Result<()> {
         if !check {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         } else if fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))? != text {
-            bail!("{} is not what seed {SEED} gives: run generate_datasets without --check", path.display());
+            bail!("{} differs from the rows of seed {SEED}: run generate_datasets without --check", path.display());
         }
         println!("{} {}: {rows} rows", if check { "checked" } else { "wrote" }, path.display());
     }
     Ok(())
 }
 
-/// `SplitMix64` (Steele, Lea and Flood 2014): small, seeded, the same everywhere.
+/// `SplitMix64` (Steele, Lea and Flood 2014): small, seeded, and equal on every machine.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -58,7 +60,7 @@ impl SplitMix {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^= bits >> 31;
-        // The product's high half is uniform up to 2^-60: no modulo bias worth a loop.
+        // The high half of the product is uniform up to 2^-60, so a loop against modulo bias is not needed.
         u64::try_from((u128::from(bits) * u128::from(bound)) >> 64).unwrap_or(0)
     }
 }

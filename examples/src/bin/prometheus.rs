@@ -1,11 +1,12 @@
-//! A run watched by Prometheus: a short pipeline on the scripted engine, then the text that a scrape would get.
+//! Exports the metrics of a run to Prometheus: runs a short pipeline on the scripted engine, then prints the text that a
+//! scrape would get.
 //!
 //! ```sh
 //! cargo run --release -p anabranch-examples --bin prometheus
 //! ```
 //!
-//! A server needs the exporter's feature `http-listener` and `PrometheusBuilder::with_http_listener`; the rest is the same.
-//! What each metric means stands in `docs/metrics.md`.
+//! To serve the metrics over HTTP, use the exporter's feature `http-listener` and
+//! `PrometheusBuilder::with_http_listener`. `docs/metrics.md` explains each metric.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // Before the run is opened: a run tells the recorder that is there then.
+    // Install the recorder before opening the run: a run uses the recorder that is installed when it opens.
     let prometheus = PrometheusBuilder::new()
         .set_buckets(&COUNT_BOUNDS.map(|bound| bound as f64))?
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &second_bounds())?
@@ -37,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
         .buffer(Capacity::groups(16))
         .fresh(MaxStaleness(1))
         .batch(4)
-        // A training step takes its time.
+        // The duration of a training step.
         .then(|batch| async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             batch
@@ -50,7 +51,8 @@ async fn main() -> anyhow::Result<()> {
         eprintln!("{step}");
     }
 
-    // What no event moves is told when the run is asked; so do this before every scrape, or leave it a step behind.
+    // Gauges that change without an event are updated here. Do this before every scrape, or accept that they are one step
+    // behind.
     run.metrics();
     print!("{}", prometheus.render());
     Ok(())

@@ -1,5 +1,5 @@
-//! Trains a learner again from the log of an `async_grpo` run alone: no engine, no dataset, no reward function. On the same
-//! device and build the weights are the same after every step; if not, the first step that differs is named.
+//! Trains a learner again from the log of an `async_grpo` run: without engine, dataset or reward function. On the same
+//! device and build the weights are equal after every step; if not, the program names the first step that differs.
 
 #[path = "async_grpo/optimizer.rs"]
 mod optimizer;
@@ -14,14 +14,14 @@ use anabranch::{ReadLog, retrain};
 use anyhow::{Context, Result};
 use clap::Parser;
 
-/// Train again from the log of an async_grpo run, and compare the weights after every step.
+/// Train again from the log of an async_grpo run and compare the weights after every step.
 #[derive(Debug, Parser)]
 #[command(name = "retrain_from_log")]
 struct Arguments {
     /// Directory of the run
     #[arg(long, default_value = "runs/demo")]
     run_dir: PathBuf,
-    /// Where to compute; the weights are the same to the bit only where the run was made
+    /// Where to compute; the weights are equal bit for bit only on the device that made the run
     #[arg(long, default_value = "auto")]
     device: String,
 }
@@ -42,9 +42,9 @@ async fn again(arguments: &Arguments) -> Result<ExitCode> {
     let device = Device::open(choice).context("--device")?;
     let log = ReadLog::open(&arguments.run_dir).context("--run-dir")?;
     let schedule = recompute(&log.events().collect::<Result<Vec<_>, _>>()?)?;
-    println!("the schedule, computed again from the log, is the recorded one: {} batches", schedule.batches);
+    println!("the schedule computed again from the log equals the recorded one: {} batches", schedule.batches);
 
-    // Checkpoint 0 is where the run began; it is always kept.
+    // Checkpoint 0 holds the initial weights; a run always keeps it.
     let past = log.past()?;
     let begun = past.checkpoints.iter().find(|checkpoint| checkpoint.cursor.step.0 == 0);
     let begun = begun.context("the run has no checkpoint of step 0")?;
@@ -55,11 +55,14 @@ async fn again(arguments: &Arguments) -> Result<ExitCode> {
     let mut count = 0;
     while let Some(step) = steps.try_next().await? {
         if let Some(recorded) = step.recorded.filter(|_| !step.is_equal()) {
-            println!("step {} is the first that differs: weights {}, recorded {recorded}", step.step, step.weights);
+            println!(
+                "step {} is the first that differs: found weights {}, expected {recorded}",
+                step.step, step.weights
+            );
             return Ok(ExitCode::FAILURE);
         }
         count += 1;
     }
-    println!("{count} steps made again from the log, the weights equal after every one");
+    println!("{count} steps trained again from the log; the weights are equal after every step");
     Ok(ExitCode::SUCCESS)
 }

@@ -7,17 +7,17 @@ use anabranch_replay::{RunTimeline, Slice, Spread, StepSlice};
 use super::numbers::{count, duration, short};
 use super::plot::{Plot, Scale, axis};
 
-/// Columns of figures that show levels, and of those that show bars or can be pointed at.
+/// The number of columns of figures that show levels, and of figures that show bars or react to the pointer.
 const LEVELS: usize = 480;
 const BARS: usize = 60;
 
-/// How many columns histograms over time have: about one a step, so that each has something in it.
+/// The number of columns of a histogram over time: about one per step, so that no column is empty.
 pub(super) fn bars(timeline: &RunTimeline) -> usize {
     let steps: u64 = timeline.steps.iter().map(|slice| slice.steps).sum();
     (steps as usize).clamp(12, BARS)
 }
 
-/// Columns of time.
+/// The columns of a figure over time.
 pub(super) struct Time {
     width_ns: u64,
     open_ns: u64,
@@ -30,13 +30,13 @@ impl Time {
         Self { width_ns, open_ns: timeline.open_ns.max(1), columns }
     }
 
-    /// Where each column begins, and where the last ends, as shares of the time.
+    /// Returns the beginning of each column and the end of the last one, as shares of the time.
     pub(super) fn edges(&self) -> Vec<f64> {
         let begin = |index: usize| (index as u64 * self.width_ns).min(self.open_ns) as f64 / self.open_ns as f64;
         (0..=self.columns.len()).map(begin).collect()
     }
 
-    /// For each column, something × nanoseconds over the column's own nanoseconds.
+    /// Returns the mean level of each column, from the level times nanoseconds.
     fn level(&self, of: impl Fn(&Slice) -> u64) -> Vec<f64> {
         let width = |index: usize| {
             let begin = index as u64 * self.width_ns;
@@ -45,7 +45,7 @@ impl Time {
         self.columns.iter().enumerate().map(|(index, slice)| of(slice) as f64 / width(index)).collect()
     }
 
-    /// From when to when a column is.
+    /// Describes the time that a column covers.
     pub(super) fn span(&self, index: usize) -> String {
         let begin = index as u64 * self.width_ns;
         let end = (begin + self.width_ns).min(self.open_ns);
@@ -62,7 +62,7 @@ pub(super) fn key(class: &str, text: &str) -> String {
     format!("<li><i class=\"{class}\"></i>{text}</li>")
 }
 
-/// A figure: what it is called, its legend, its plot and whatever stands under it.
+/// A figure: title, legend, plot, and anything below the plot.
 pub(super) fn figure(title: &str, legend: &str, plot: &str) -> String {
     format!("<figure><figcaption><b>{title}</b><ul class=\"legend\">{legend}</ul></figcaption>{plot}</figure>")
 }
@@ -75,7 +75,7 @@ fn sums(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
-/// Engines, buffer, learner and publications on one axis of time.
+/// The figures for engines, buffer, learner and publications, on the same time axis.
 pub(super) fn timeline(timeline: &RunTimeline) -> String {
     let time = Time::new(timeline, LEVELS);
     let coarse = Time::new(timeline, BARS);
@@ -93,7 +93,8 @@ pub(super) fn timeline(timeline: &RunTimeline) -> String {
             figures.push_str(&figure(title, &legend, &plot.finish(&format!("{title} over time"), size, unit)));
         };
 
-    // Of groups that were never completed the log does not tell when each sample ended; more than all slots never run.
+    // The log does not tell when the samples of a group ended if the group never completed, so the level is capped at the
+    // number of slots.
     let most = timeline.slots.map_or(f64::INFINITY, |slots| slots as f64);
     let running =
         |time: &Time| time.level(|slice| slice.generating_ns).into_iter().map(|level| level.min(most)).collect();
@@ -114,14 +115,18 @@ pub(super) fn timeline(timeline: &RunTimeline) -> String {
     let mut plot = Plot::new(Scale::from_zero(highest(&both).max(capacity.unwrap_or_default() as f64)));
     plot.area("buffered", &edges, &none, &buffered);
     plot.area("waiting", &edges, &buffered, &both);
-    let mut legend = key("buffered", "groups in the buffer") + &key("waiting", "complete, not in it");
+    let mut legend = key("buffered", "groups in the buffer") + &key("waiting", "complete, not in the buffer");
     if let Some(capacity) = capacity {
         plot.level(capacity as f64);
         legend += &key("level", &format!("capacity {}", count(capacity)));
     }
     let (buffered, waiting) = (coarse.level(|slice| slice.buffered_ns), coarse.level(|slice| slice.waiting_ns));
     add("Buffer", legend, plot, "low", "", &|index| {
-        format!("{} groups in the buffer, {} complete and not in it", short(buffered[index]), short(waiting[index]))
+        format!(
+            "{} groups in the buffer, {} complete and not in the buffer",
+            short(buffered[index]),
+            short(waiting[index])
+        )
     });
 
     let share = |of: &dyn Fn(&Slice) -> u64| time.level(of).iter().map(|share| 100.0 * share).collect::<Vec<_>>();
@@ -156,7 +161,7 @@ pub(super) fn timeline(timeline: &RunTimeline) -> String {
     figures + &time.axis()
 }
 
-/// The dispositions, in the order in which they are stacked, as the log and as people name them.
+/// The dispositions in the order in which they are stacked: the name in the log, and the name on the page.
 const REASONS: [(&str, &str); 6] = [
     ("stale", "stale"),
     ("filtered", "filtered"),
@@ -196,17 +201,16 @@ pub(super) fn dispositions(timeline: &RunTimeline) -> String {
         let text = format!("{}\nconsumed {}\n{}", time.span(index), count(slice.consumed), excluded.join("\n"));
         plot.hover(edges[index], edges[index + 1], text.trim_end());
     }
-    figure("Groups settled", &legend, &plot.finish("Groups settled over time, by what became of them", "tall", ""))
-        + &time.axis()
+    figure("Groups settled", &legend, &plot.finish("Groups settled over time, by outcome", "tall", "")) + &time.axis()
 }
 
-/// A measure over training steps: for each of its lines a class, a name and what it is of a slice.
+/// A figure over training steps: for each line a class, a name and its value for a slice.
 type Line<'a> = (&'a str, &'a str, &'a dyn Fn(&StepSlice) -> Spread);
 
 fn over_steps(timeline: &RunTimeline, title: &str, lines: &[Line<'_>]) -> Option<String> {
     let (per, columns) = timeline.step_columns(LEVELS);
     let spreads = || columns.iter().flat_map(|slice| lines.iter().map(|(.., of)| of(slice)));
-    // Where slices have several steps, the band between the extremes is shown for the first line.
+    // If a slice covers several steps, the first line gets a band between the extremes.
     let band = per > 1;
     let extreme = |pick: fn(f64, f64) -> f64, of: fn(&Spread) -> Option<f64>| {
         let of = |spread: Spread| if band { of(&spread) } else { spread.mean() };
@@ -256,19 +260,19 @@ fn over_steps(timeline: &RunTimeline, title: &str, lines: &[Line<'_>]) -> Option
 
 fn steps_axis(timeline: &RunTimeline) -> String {
     let made: u64 = timeline.steps.iter().map(|slice| slice.steps).sum();
-    // The last slice may reach beyond the last step, which is made or being prepared.
+    // The last slice may reach beyond the last step.
     let last = made.max(timeline.slice_steps * (timeline.steps.len() as u64).saturating_sub(1) + 1);
     axis(|share| count(((last as f64 * share).round() as u64).max(1)), "training step")
 }
 
-/// Reward and loss over training steps; nothing where no step was made.
+/// Reward and loss over training steps, or a note if no step was made.
 pub(super) fn curves(timeline: &RunTimeline) -> String {
     let reward = over_steps(
         timeline,
         "Reward",
         &[
             ("consumed", "groups trained on", &|slice| slice.reward_consumed),
-            ("all", "all groups completed meanwhile", &|slice| slice.reward_completed),
+            ("all", "all groups completed in that time", &|slice| slice.reward_completed),
         ],
     );
     let loss = over_steps(timeline, "Loss", &[("consumed", "loss", &|slice| slice.loss)]);

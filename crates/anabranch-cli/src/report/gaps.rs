@@ -1,4 +1,4 @@
-//! Gap histograms over time: a row for each gap, a column for each stretch of time.
+//! Gap histograms over time: one row per gap, one column per period of time.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use anabranch_replay::{RunTimeline, Series, Slice};
 use super::charts::{Time, bars, figure, key};
 use super::numbers::{count, escaped, percent};
 
-/// Gaps up to here have a row of their own; above them each row is twice as wide as the one before.
+/// Gaps up to this one have a row each; above it each row covers twice as many gaps as the row before.
 const SINGLE: u64 = 8;
 
-/// The rows: from which gap to which.
+/// The rows, each with its smallest and its largest gap.
 fn rows(max: u64) -> Vec<(u64, u64)> {
     let mut rows: Vec<(u64, u64)> = (0..=max.min(SINGLE)).map(|gap| (gap, gap)).collect();
     let mut covered = SINGLE;
@@ -36,7 +36,7 @@ fn merged(time: &Time, of: fn(&Slice) -> &Series) -> Series {
     all
 }
 
-/// One series. The stronger the colour of a cell, the larger the share of that stretch's groups that had this gap.
+/// Draws one series. The stronger the colour of a cell, the larger the share of the period's groups with this gap.
 fn heat(time: &Time, title: &str, class: &str, verb: &str, of: fn(&Slice) -> &Series) -> String {
     let all = merged(time, of);
     let Some(max) = all.max() else {
@@ -89,7 +89,7 @@ fn heat(time: &Time, title: &str, class: &str, verb: &str, of: fn(&Slice) -> &Se
     )
 }
 
-/// Consumed and excluded groups, each by itself.
+/// Draws consumed and excluded groups separately.
 pub(super) fn gaps(timeline: &RunTimeline) -> String {
     let time = Time::new(timeline, bars(timeline));
     heat(&time, "Gap of consumed groups", "consumed", "consumed", |slice| &slice.gap_consumed)

@@ -1,8 +1,8 @@
-//! Numbers as the report prints them.
+//! Formats numbers for the report.
 
 pub(super) use crate::units::count;
 
-/// A number without more places than it has.
+/// Formats a number without trailing zeros.
 pub(super) fn short(number: f64) -> String {
     let places = match number.abs() {
         0.0 | 100.0.. => 0,
@@ -15,7 +15,7 @@ pub(super) fn short(number: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A duration with the figures that matter.
+/// Formats a duration with its significant figures.
 pub(super) fn duration(ns: u64) -> String {
     match ns {
         0 => "0".to_owned(),
@@ -33,12 +33,12 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-/// A part of a whole; nothing of nothing is no share.
+/// Formats a part of a whole in percent, or a dash if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "–".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// Text that a page shows as it is.
+/// Escapes text for HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

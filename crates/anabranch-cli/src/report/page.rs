@@ -7,7 +7,7 @@ use anabranch_replay::{Audit, RunTimeline};
 use super::numbers::{count, escaped};
 use super::{charts, gaps, summary, table};
 
-/// The report as one HTML document: no script, and nothing that is fetched.
+/// Writes the report as one HTML document, without scripts and without anything that must be fetched.
 pub(super) fn page(
     name: &str,
     origin: &str,
@@ -17,9 +17,9 @@ pub(super) fn page(
 ) -> Result<String, fmt::Error> {
     use fmt::Write as _;
     let state = match (live, audit.closed) {
-        (true, _) => "live: as far as it is sealed",
+        (true, _) => "live: only the sealed part",
         (false, true) => "finished",
-        (false, false) => "not closed: killed, or still open elsewhere",
+        (false, false) => "not closed: killed, or still running elsewhere",
     };
     let mut page = String::new();
     write!(
@@ -38,31 +38,27 @@ pub(super) fn page(
         |title: &str, text: &str, content: &str| writeln!(page, "<section><h2>{title}</h2>{text}{content}</section>");
     section("Summary", "", &summary::summary(audit))?;
     if audit.events > 0 {
-        let sessions = if audit.sessions > 1 { "; a dotted line parts two sessions" } else { "" };
+        let sessions = if audit.sessions > 1 { "; a dotted line separates two sessions" } else { "" };
         section(
             "Timeline",
-            &format!("<p>What engines, buffer and learner did. Times count while the run was open{sessions}.</p>"),
+            &format!("<p>Engines, buffer and learner over the time that the run was open{sessions}.</p>"),
             &(charts::timeline(timeline) + &table::table(timeline)),
         )?;
         section(
             "Version gaps",
-            "<p>Versions between the oldest weights in a group and those installed when it was settled. The stronger the colour \
-             of a cell, the larger the share of that stretch's groups. Consumed and excluded groups are never mixed.</p>",
+            "<p>How many versions the oldest weights in a group were behind the installed weights when the group was settled. \
+             The stronger the colour of a cell, the larger the share of the period's groups. Consumed and excluded groups are never mixed.</p>",
             &gaps::gaps(timeline),
         )?;
-        section(
-            "Dispositions",
-            "<p>What became of the groups that were settled.</p>",
-            &charts::dispositions(timeline),
-        )?;
+        section("Dispositions", "<p>Outcomes of the groups that were settled.</p>", &charts::dispositions(timeline))?;
         section(
             "Reward and loss",
-            "<p>Where the two rewards part, what was excluded differed from what was trained on.</p>",
+            "<p>If the two reward lines differ, the excluded groups had other rewards than the groups trained on.</p>",
             &charts::curves(timeline),
         )?;
         section(
             "Learner wait",
-            "<p>How long the learner, free, waited for the batch of each step.</p>",
+            "<p>How long the idle learner waited for the batch of each step.</p>",
             &charts::learner_wait(timeline),
         )?;
     }

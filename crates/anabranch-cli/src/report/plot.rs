@@ -1,14 +1,14 @@
-//! Plots: an SVG that stretches to the width there is, with its labels beside it as text, which does not.
+//! Plots. The SVG stretches to the available width; the labels are text beside it and do not stretch.
 
 use std::fmt::Write as _;
 
 use super::numbers::{escaped, short};
 
-/// The plot area's own units; the page stretches them.
+/// The size of the plot area in its own units; the page stretches them.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 
-/// A vertical scale: from where to where, and which values get a line and a label.
+/// A vertical scale: its two ends, and the values that get a line and a label.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     lo: f64,
@@ -17,12 +17,12 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From 0 to at least `max`.
+    /// Creates a scale from 0 to at least `max`.
     pub(super) fn from_zero(max: f64) -> Self {
         Self::between(0.0, if max > 0.0 { max } else { 1.0 })
     }
 
-    /// Covers `lo` to `hi`, with round numbers at both ends.
+    /// Creates a scale that covers `lo` to `hi` and has round numbers at both ends.
     pub(super) fn between(lo: f64, hi: f64) -> Self {
         let (lo, hi) = if hi > lo { (lo, hi) } else { (lo - 0.5, hi + 0.5) };
         let rough = (hi - lo) / 3.0;
@@ -34,13 +34,13 @@ impl Scale {
         Self { lo: first * step, hi: last * step, ticks }
     }
 
-    /// How far below the top of the plot a value lies.
+    /// Returns the distance of a value from the top of the plot.
     fn at(&self, value: f64) -> f64 {
         HEIGHT * (self.hi - value) / (self.hi - self.lo)
     }
 }
 
-/// A plot in the making.
+/// A plot that is being built.
 #[derive(Debug)]
 pub(super) struct Plot {
     scale: Scale,
@@ -68,7 +68,7 @@ impl Plot {
         Self { scale, body, hover: String::new() }
     }
 
-    /// Steps between `from` and `to`, one a column; each column is as wide as its share of the plot.
+    /// Draws areas between `from` and `to`, one per column; each column is as wide as its share of the plot.
     pub(super) fn area(&mut self, class: &str, edges: &[f64], from: &[f64], to: &[f64]) {
         if to.iter().zip(from).all(|(to, from)| to <= from) {
             return;
@@ -85,7 +85,7 @@ impl Plot {
         let _ = write!(self.body, "<path class=\"{class}\" d=\"{path}Z\"/>");
     }
 
-    /// A line through the values that are there, broken where one is not; a value alone is a dot.
+    /// Draws a line through the values, interrupted at missing values. A single value is a dot.
     pub(super) fn line(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
         let (mut path, mut dots) = (String::new(), String::new());
         let mut open = false;
@@ -109,17 +109,17 @@ impl Plot {
         }
     }
 
-    /// A level that does not change.
+    /// Draws a constant level.
     pub(super) fn level(&mut self, value: f64) {
         let _ = write!(self.body, "<path class=\"level\" d=\"M0 {}H1000\"/>", y(&self.scale, value));
     }
 
-    /// A line from top to bottom.
+    /// Draws a line from top to bottom.
     pub(super) fn mark(&mut self, class: &str, position: f64) {
         let _ = write!(self.body, "<path class=\"{class}\" d=\"M{} 0V100\"/>", x(position));
     }
 
-    /// What a pointer over the stretch between `left` and `right` is told.
+    /// Adds a text that appears if the pointer is between `left` and `right`.
     pub(super) fn hover(&mut self, left: f64, right: f64, text: &str) {
         let (at, width) = (x(left), x(right - left));
         let text = escaped(text);
@@ -129,7 +129,7 @@ impl Plot {
         );
     }
 
-    /// The plot, named `label` for those who do not see it.
+    /// Finishes the plot. Screen readers read `label`.
     pub(super) fn finish(self, label: &str, size: &str, unit: &str) -> String {
         let mut labels = String::new();
         for tick in &self.scale.ticks {
@@ -146,11 +146,11 @@ impl Plot {
     }
 }
 
-/// The labels under plots: at the start, the quarters and the end.
+/// The labels under a plot: at the start, the quarters and the end.
 pub(super) fn axis(label: impl Fn(f64) -> String, name: &str) -> String {
     let mut labels: Vec<String> = Vec::new();
     for text in [0.0, 0.25, 0.5, 0.75, 1.0].map(label) {
-        // Where the axis is of few whole numbers, each is named once.
+        // If the axis has only a few whole numbers, each gets one label.
         let text = format!("<span>{text}</span>");
         labels.push(if labels.contains(&text) { "<span></span>".to_owned() } else { text });
     }

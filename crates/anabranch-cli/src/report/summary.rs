@@ -1,4 +1,4 @@
-//! The numbers at the top.
+//! The numbers at the top of the report.
 
 use anabranch_replay::{Audit, Change, Series};
 
@@ -19,7 +19,7 @@ fn change(change: Option<Change>, of: &str) -> (String, String) {
     change.map_or_else(
         || ("–".to_owned(), "none".to_owned()),
         |change| {
-            let detail = format!("mean of the first {}, and of the last", plural(change.of, of));
+            let detail = format!("mean of the first {}, then of the last", plural(change.of, of));
             (format!("{} → {}", short(change.first), short(change.last)), detail)
         },
     )
@@ -85,7 +85,7 @@ pub(super) fn summary(audit: &Audit) -> String {
             ),
         ),
         tile("Reward", &reward.0, &reward.1),
-        // A line may break after a hyphen, within a number; not after a minus.
+        // A browser may break a line after a hyphen, even within a number, but not after a minus sign.
         tile("Loss", &loss.0.replace('-', "−"), &loss.1),
     ];
     format!("<dl class=\"tiles\">{}</dl>", tiles.concat())

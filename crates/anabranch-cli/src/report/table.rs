@@ -1,4 +1,4 @@
-//! The figures in numbers: a table of a dozen stretches of time.
+//! The data of the figures as a table of a dozen periods of time.
 
 use std::fmt::Write as _;
 
@@ -55,7 +55,7 @@ pub(super) fn table(timeline: &RunTimeline) -> String {
     .map(|head| format!("<th scope=\"col\">{head}</th>"))
     .collect();
     format!(
-        "<details><summary>The same in numbers</summary><div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>\
+        "<details><summary>The same data as a table</summary><div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>\
          {rows}</tbody></table></div></details>",
         heads.concat()
     )

@@ -8,7 +8,7 @@ use futures::executor::block_on;
 
 use super::synthetic::{Synthetic, payload};
 
-/// The log of a run in a database, as its writer would have left it, with what `payload` makes of its completions.
+/// Writes the events of a run to a database, as the run itself would have, with the payloads that `payload` makes.
 pub fn database(run: &Path, groups: u64, payload: impl Fn(&Event) -> Option<Group>) {
     let log = RunLog::options().open(run, Durability::Process).unwrap();
     let journal = log.journal().clone();

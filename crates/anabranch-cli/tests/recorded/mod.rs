@@ -1,4 +1,4 @@
-//! A pipeline on a scripted engine in virtual time, sealed into a Parquet folder: what `export` makes of such a run.
+//! Records a pipeline on a scripted engine in virtual time into a Parquet folder, as `export` would.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -13,12 +13,12 @@ use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Sample
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
-/// Groups that the buffer of the recorded run holds, the limit on gaps, and steps between publications.
+/// The capacity of the recorded run's buffer, its limit on gaps, and its update interval.
 pub const CAPACITY: u64 = 6;
 pub const LIMIT: u64 = 1;
 pub const INTERVAL: u64 = 1;
 
-/// Records a run of 80 prompts into the Parquet folder `folder`; gives its events.
+/// Records a run of 80 prompts into the Parquet folder `folder` and returns its events.
 pub fn seal(folder: &Path, limit: u64, change: impl FnOnce(&mut Vec<Event>)) -> Vec<Event> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let journal = Arc::new(MemoryJournal::starting_at(Seq(0)));

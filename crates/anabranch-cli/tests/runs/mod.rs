@@ -1,4 +1,4 @@
-//! Runs to ask about, and the binary to ask with.
+//! Recorded runs, and the binary that reads them.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::scripted::{HandClock, Script};
 
-/// Held while a process is spawned. Between its fork and its start it has every open file of this process, locks among
-/// them: whoever opens a run then finds it locked by nobody.
+/// Held while a process is spawned. Between fork and exec the child shares every open file of this process, including
+/// locks, so that a test that opens a run at that moment would find it locked.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
 /// Spawns a process while no test opens a run.
@@ -47,7 +47,7 @@ pub fn killed(run: &Path) {
     record(run, 20, |_, _| {});
 }
 
-/// A run killed in the middle of a training step, after a publication that never came to be.
+/// A run killed in the middle of a training step, after a publication that was begun but never made.
 pub fn killed_while_training(run: &Path) {
     record(run, 11, |mut script, log| {
         let weights = crate::scripted::weights(anabranch_core::TrainingStep(2));

@@ -1,4 +1,4 @@
-//! A log of any length that keeps the contract, made event by event: for measuring what reads logs.
+//! Makes a log of any length that keeps the contract, event by event, to measure the code that reads logs.
 
 #![allow(dead_code, reason = "each file that measures uses its own part")]
 
@@ -11,16 +11,16 @@ use anabranch_core::{
     TrainingStep, Version, VersionSpan, WeightSync,
 };
 
-/// Groups of a batch.
+/// Groups per batch.
 const BATCH: usize = 32;
-/// Samples of a group.
+/// Samples per group.
 const SAMPLES: u64 = 4;
-/// Generated tokens of a sample.
+/// Generated tokens per sample.
 const TOKENS: u32 = 2;
-/// One group in so many is filtered.
+/// One group out of this many is filtered.
 const FILTERED: u64 = 16;
 
-/// The payload of a group: short, since nothing reads it.
+/// The payload of a group. It is short because nothing reads it.
 pub fn payload(id: &GroupId) -> Group {
     let version = SpanVersion::Exact(Version(0));
     let sample = Sample {
@@ -44,7 +44,7 @@ pub fn payload(id: &GroupId) -> Group {
     }
 }
 
-/// Makes the events of a run of `groups` groups: a FIFO buffer, a filter, batches of 32, a publication a step.
+/// Makes the events of a run of `groups` groups: a FIFO buffer, a filter, batches of 32, a publication per step.
 pub struct Synthetic {
     groups: u64,
     leased: u64,

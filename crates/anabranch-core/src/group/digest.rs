@@ -1,8 +1,8 @@
-//! The digest of a group: BLAKE3 over plain fields, whatever encoding stores them.
+//! The digest of a group: BLAKE3 over its fields, independent of the encoding that stores them.
 //!
-//! Every number is little-endian, every text and list is preceded by its length, and every option or variant by one byte
-//! that says which it is: so no two groups share an input. Arrays go through a small buffer of fixed size, so that
-//! nothing grows with the group, and the hash function gets pieces large enough for all its lanes.
+//! Numbers are little-endian, texts and lists are preceded by their length, and options and variants by a byte that
+//! names the variant. Different groups therefore have different inputs. Arrays go through a small buffer of fixed size,
+//! so that memory does not grow with the group, and the hash function gets pieces large enough for all its lanes.
 
 use std::cell::Cell;
 
@@ -11,11 +11,11 @@ use bytemuck::NoUninit;
 use super::{Group, Sample, SampleTimes, Status};
 use crate::{Digest, Fields, GroupId, PromptId, SpanVersion, Value, VersionSpan};
 
-/// Bytes hashed at a time.
+/// How many bytes are hashed at a time.
 const PIECE: usize = 16 << 10;
 
 thread_local! {
-    /// A piece to write into, so that a small group need not allocate a large one.
+    /// The buffer for a piece. It starts small, so that a small group does not allocate a large buffer.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -34,7 +34,7 @@ impl Input {
         }
     }
 
-    /// Takes in bytes that fill the piece.
+    /// Adds bytes to the piece, and hashes it when it is full.
     fn fill(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = bytes.len().min(PIECE - self.piece.len());
@@ -76,7 +76,7 @@ impl Input {
         }
     }
 
-    /// Numbers of four bytes, of which `bits` gives the bits.
+    /// Adds numbers of four bytes; `bits` returns the bits of a number.
     fn words<T: NoUninit>(&mut self, words: &[T], bits: impl Fn(&T) -> u32) {
         self.length(words.len());
         if cfg!(target_endian = "little") {
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Any one of these makes another group.
+    /// Each of these changes makes another group.
     #[test]
     fn every_field_counts() {
         let changes: &[fn(&mut Group)] = &[
@@ -314,7 +314,8 @@ mod tests {
         assert_eq!(digests.len(), changes.len());
     }
 
-    /// The digest is in logs: it must not change unnoticed. However long an array, its input is the same as in one piece.
+    /// Logs contain the digest, so it must not change by accident. An array of any length gives the same digest as one
+    /// that fits into one piece.
     #[test]
     fn the_input_is_fixed_and_independent_of_its_pieces() {
         let fixed = "9ffc48b750d91ce83a3a0c161d6f4538fb9f10a817e0552f6f33d4957eed735d";

@@ -1,4 +1,4 @@
-//! Reading a text that hardly ever changes: a log names its dataset with every event, and a run has a few datasets.
+//! Deserializes texts that rarely change: a log names its dataset in every event, and a run has only a few datasets.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// How often a text is shared. Whoever reads ahead of another thread should not hand it the counter that it counts up
-/// itself: two processors that count the same thing wait for each other.
+/// How often a text is shared before a new copy is made. A thread that decodes for another thread should not share its
+/// reference counter for long: two processors that change the same counter wait for each other.
 const SHARED: u32 = 1024;
 
 thread_local! {
@@ -16,7 +16,7 @@ thread_local! {
     static LAST: RefCell<(Arc<str>, u32)> = RefCell::new(("".into(), 0));
 }
 
-/// Deserializes a text: the one read before on this thread, where it is the same.
+/// Deserializes a text. Returns the previous text of this thread if it is the same.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
     deserializer.deserialize_str(Shared)
 }

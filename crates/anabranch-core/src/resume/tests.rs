@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where a group is, in the plainest words: lists that groups are moved between. Writes the events as it goes.
+/// A simple model of where each group is: groups move between lists. It writes the events of the moves.
 #[derive(Default)]
 struct Model {
     events: Vec<Event>,
@@ -68,7 +68,7 @@ impl Model {
         self.closed = false;
     }
 
-    /// Makes the move that `action` names, where it can be made; `pick` chooses among what it can be made on.
+    /// Makes the move `action` if it is possible; `pick` chooses the group.
     fn act(&mut self, action: u8, pick: usize) {
         let steps = self.batches.iter().filter(|(.., stepped)| stepped.is_some()).count() as u64;
         match action {
@@ -137,7 +137,7 @@ impl Model {
         }
     }
 
-    /// The process was killed, and begins again with some of the leases in flight.
+    /// Kills the process and starts it again with some of the leases in flight.
     fn resume(&mut self, pick: usize) {
         self.session += 1;
         self.publishing = None;
@@ -164,7 +164,7 @@ fn history(actions: &[(u8, usize)]) -> Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever happened, and wherever it was cut: the fold finds every group where the model has it.
+    /// For every history, cut at any point, the fold finds every group where the model has it.
     #[test]
     fn the_fold_agrees_with_a_plain_model(actions in proptest::collection::vec((0..17_u8, 0..100_usize), 0..250)) {
         let model = history(&actions);
@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// Leases without a settlement, counted by the crudest means.
+/// The leases without a settlement, counted in the simplest way.
 fn open_count(events: &[Event]) -> usize {
     let settles = |event: &Event, lease: &GroupId| match &event.kind {
         EventKind::Excluded { id, .. } => id == lease,
@@ -306,7 +306,7 @@ fn settings_are_the_last_ones_and_gaps_survive_the_restart() {
     assert_eq!(past.published, Some((Version(1), TrainingStep(4), digest(1))));
 }
 
-/// A group adopted again after a kill keeps its name: its lease begins anew instead of standing twice.
+/// A group that is adopted again after a kill keeps its name. Its lease begins again; it is not counted twice.
 #[test]
 fn a_lease_of_the_same_name_begins_anew() {
     let id = group_id(1, 0);

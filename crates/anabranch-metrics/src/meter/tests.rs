@@ -3,7 +3,7 @@ use anabranch_core::{Digest, Enabler, Fields, SampleSummary, SampleTimes, Status
 
 use crate::{GapHistograms, Histogram};
 
-/// Events at hand-made times, folded as they come.
+/// A meter that gets events at chosen times.
 #[derive(Default)]
 struct Log {
     meter: Meter,
@@ -59,7 +59,7 @@ fn id(row: u64) -> GroupId {
     format!("d/0/{row}").parse().unwrap()
 }
 
-/// The worked example of the contract: begun under v3, finished under v4, v5 published while it waits.
+/// The worked example of `docs/semantics.md`: begun under v3, finished under v4, v5 published while the group waits.
 #[test]
 fn a_gap_has_a_generation_part_and_a_queue_part() {
     let mut log = Log::default();

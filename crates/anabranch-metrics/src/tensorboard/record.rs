@@ -11,13 +11,13 @@ pub(crate) fn framed(record: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// The checksum as the format stores it: rotated and shifted, so that the checksum of bytes that hold checksums is none of
-/// theirs.
+/// The checksum in the form that the format stores: rotated and shifted, so that the checksum of data that contains
+/// checksums differs from them.
 pub(crate) fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// A protocol buffer being written.
+/// A protocol buffer that is being written.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -61,8 +61,7 @@ pub(crate) fn file_version(wall_time: f64) -> Vec<u8> {
     Message::default().double(1, wall_time).bytes(3, b"brain.Event:2").0
 }
 
-/// `Event { wall_time, step, session_log { status: START } }`: what earlier files say of this step and those after it no
-/// longer holds.
+/// `Event { wall_time, step, session_log { status: START } }`: replaces this step and all later steps of earlier files.
 pub(crate) fn session_start(wall_time: f64, step: u64) -> Vec<u8> {
     let start = Message::default().integer(1, 1).0;
     Message::default().double(1, wall_time).integer(2, step).bytes(7, &start).0

@@ -1,4 +1,4 @@
-//! The buffer's task: polls upstream and admits what comes, in completion order.
+//! The buffer's task: polls upstream and admits groups in the order in which they complete.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,16 +16,16 @@ use crate::run::{Draft, RecordReceipt, Stage};
 use crate::upstream::Upstream;
 use crate::{Capacity, Rollout, Run};
 
-/// Goes on polling upstream while completed groups wait for room, so that requests and their timeouts do not stall; but
-/// then asks for no new group.
+/// Continues to poll upstream while completed groups wait for room, so that requests and their timeouts do not stall,
+/// but then asks for no new group.
 pub(super) struct Feeder<S> {
     input: Pin<Box<Upstream<S>>>,
     settings: (Capacity, Order),
     queue: Arc<Mutex<Queue<Rollout>>>,
     run: Option<Run>,
-    /// Completed groups that wait for room, and whether each had to.
+    /// Completed groups that wait to be admitted, and whether each had to wait for room.
     waiting: VecDeque<(Rollout, bool)>,
-    /// The departure that let the last waiting group in.
+    /// The departure that made room for the last waiting group.
     room_made: Option<Stamp>,
     /// What the run was told last.
     asked: Option<Demand>,
@@ -44,7 +44,7 @@ impl<S> Feeder<S> {
         }
     }
 
-    /// Takes a completed group in: it has passed the entry checks and is in the log from here on.
+    /// Takes a completed group in. Afterwards it has passed the entry checks and is in the log.
     fn accept(&mut self, mut group: Rollout) -> Result<(), Error> {
         let run = run_of(&mut group);
         if self.run.is_none() {
@@ -64,7 +64,8 @@ impl<S> Feeder<S> {
         Ok(())
     }
 
-    /// Admits what there is room for: the small record first, then the group; its place in the log is its place here.
+    /// Admits groups while there is room: first the record, then the group, so that the order in the log is the order
+    /// here.
     fn admit(&mut self, cx: &Context<'_>) {
         let mut queue = self.queue.lock();
         while let Some((mut group, waited)) = self.waiting.pop_front() {
@@ -95,13 +96,13 @@ impl<S> Feeder<S> {
         demand
     }
 
-    /// Whether polling upstream would only bring more groups that no demand holds back.
+    /// Whether to stop polling upstream, because it would only bring more groups that no demand holds back.
     fn is_flooded(&self) -> bool {
         self.waiting.iter().any(|(group, _)| group.lease.is_adopted())
     }
 
     fn fail(&mut self, error: Error) -> Poll<()> {
-        // What waits is in the log; dropping the input stops what runs.
+        // The waiting groups are in the log. Dropping the input stops everything that runs upstream.
         self.waiting.clear();
         self.input.as_mut().end();
         self.queue.lock().fail(error);
@@ -109,7 +110,7 @@ impl<S> Feeder<S> {
     }
 }
 
-/// A group waits for room, from the first time there was none for it.
+/// Notes that a group waits for room, once per group.
 fn refuse((group, waited): &mut (Rollout, bool)) {
     if !*waited {
         group.lease.arrive(Stage::Waiting);

@@ -1,5 +1,5 @@
-//! The buffer under an adversarial scheduler: feeder, consumer and producers step in between any two of each other's
-//! steps. A wake-up that is lost shows as a deadlock, which the scheduler reports with the schedule that led to it.
+//! The buffer under an adversarial scheduler, which interleaves the steps of feeder, consumer and producers in every
+//! way. A lost wake-up becomes a deadlock, and the scheduler reports the schedule that led to it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use super::Buffer;
 use super::sync::Mutex;
 use crate::{Capacity, Lease, Rollout, Run};
 
-/// Schedules tried by each scheduler, for each setting.
+/// How many schedules each scheduler tries for each setting.
 const SCHEDULES: usize = 300;
 
-/// What producers send, and the feeder takes.
+/// The channel between producers and feeder.
 #[derive(Default)]
 struct Channel {
     sent: VecDeque<Result<Rollout, Error>>,
@@ -55,10 +55,10 @@ impl Stream for Upstream {
     }
 }
 
-/// What a producer sends.
+/// The items that a producer sends.
 type Script = Vec<Result<Rollout, Error>>;
 
-/// Producers that send their scripts, each from a thread of its own.
+/// Starts producers that send their scripts, each from its own thread.
 fn produce(scripts: Vec<Script>) -> Upstream {
     let channel = Channel { producers: scripts.len(), ..Channel::default() };
     let channel = Arc::new(Mutex::new(channel));
@@ -80,13 +80,13 @@ fn produce(scripts: Vec<Script>) -> Upstream {
 
 fn run() -> (Run, Arc<MemoryJournal>) {
     let journal = Arc::new(MemoryJournal::new());
-    // Time that grows at every look, so that the log tells what came first.
+    // A clock that advances at every reading, so that the log tells the order of events.
     let ticks = std::sync::atomic::AtomicU64::new(0);
     let timer = SessionClock::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     (Run::builder("test").journal(journal.clone()).clock(timer).open().unwrap(), journal)
 }
 
-/// Complete groups of the run, with oldest versions that go up and down; adopted, or leased from a source.
+/// Complete groups of the run, adopted or leased from a source. Their oldest versions go up and down.
 fn groups(run: &Run, count: u64, adopted: bool) -> Vec<Rollout> {
     let rows = (0..count).map(|row| (vec![row as u32], Fields::new())).collect();
     let leases = run.prompts(Dataset::new("d", rows).unwrap()).map(Result::unwrap);
@@ -115,7 +115,7 @@ fn groups(run: &Run, count: u64, adopted: bool) -> Vec<Rollout> {
     leases.into_iter().map(group).collect()
 }
 
-/// Tries `test` under many schedules: drawn at random, and by priorities that change a few times.
+/// Runs `test` under many schedules: random ones, and ones by priorities that change a few times.
 fn try_schedules(test: impl Fn() + Send + Sync + Clone + 'static) {
     let schedulers: [Box<dyn Scheduler + Send>; 2] = [
         Box::new(RandomScheduler::new_from_seed(7, SCHEDULES)),
@@ -139,7 +139,7 @@ fn each_setting(test: impl Fn(Capacity, Order, bool) + Send + Sync + Clone + 'st
     }
 }
 
-/// Splits what is sent between two producers.
+/// Splits the items between two producers.
 fn halves(groups: Vec<Rollout>) -> Vec<Script> {
     let mut halves = [Vec::new(), Vec::new()];
     groups.into_iter().enumerate().for_each(|(index, group)| halves[index % 2].push(Ok(group)));
@@ -174,7 +174,7 @@ fn every_group_arrives_once_and_in_order_and_then_the_stream_ends() {
     });
 }
 
-/// Each group that left was the first of those that had come and not left.
+/// Asserts that each group that left was the first of those in the buffer.
 fn check_order(order: Order, left: &[Rollout], admitted: &[(GroupId, u64)]) {
     for (index, group) in left.iter().enumerate() {
         let at = group.dequeued.unwrap();
@@ -207,7 +207,7 @@ fn an_error_arrives_whatever_is_queued_and_whoever_waits() {
         });
         assert!(passed <= 5 && error.to_string().contains("the engine is gone"), "{passed} groups, then {error}");
         assert!(block_on(buffer.next()).is_none(), "then the stream ends");
-        assert_eq!(run.metrics().gauges.queue, Some(0), "what was queued is let go");
+        assert_eq!(run.metrics().gauges.queue, Some(0), "the queued groups are dropped");
     });
 }
 

@@ -1,4 +1,4 @@
-//! What a buffer needs to know of a group.
+//! The facts about a group that a buffer needs.
 
 use anabranch_core::{Moment, Order, Sample, Stamp};
 

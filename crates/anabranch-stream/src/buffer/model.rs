@@ -1,4 +1,4 @@
-//! The queue against a plain list that knows the rules by heart.
+//! Compares the queue with a plain list that implements the rules directly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::queue::{Item, Queue};
 use crate::Capacity;
 
-/// An item: its number, its bytes, and its oldest version, where that is known.
+/// An item: its number, its bytes, and its oldest version if known.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Fake {
     number: u64,
@@ -38,7 +38,7 @@ fn departure(number: u64) -> Stamp {
 
 #[derive(Copy, Clone, Debug)]
 enum Action {
-    /// Admits an item of these bytes and this version if there is room.
+    /// Admits an item with these bytes and this version if there is room.
     Admit(u64, Option<u64>),
     Pop,
     Close,
@@ -66,7 +66,7 @@ impl Wake for Bell {
     }
 }
 
-/// What the queue must be.
+/// The expected state of the queue.
 #[derive(Default)]
 struct Model {
     inside: Vec<Fake>,
@@ -77,7 +77,7 @@ struct Model {
     feeder: Sleeper,
 }
 
-/// Whether it waits to be woken, and how often it was.
+/// Whether the task waits to be woken, and how often it was woken.
 #[derive(Default)]
 struct Sleeper {
     waits: bool,
@@ -140,7 +140,7 @@ fn check(groups: usize, bytes: Option<u64>, order: Order, actions: &[Action]) ->
             Action::Pop => {
                 let popped = queue.poll_pop(&mut Context::from_waker(&consumer_waker));
                 if std::mem::take(&mut model.failed) {
-                    prop_assert!(matches!(popped, Poll::Ready(Some(Err(_)))), "the failure overtakes what is queued");
+                    prop_assert!(matches!(popped, Poll::Ready(Some(Err(_)))), "the failure overtakes the queued items");
                 } else if let Some(due) = model.pop(order) {
                     let Poll::Ready(Some(Ok(item))) = popped else { return Err(TestCaseError::fail("none left")) };
                     prop_assert_eq!(item, due);
@@ -165,7 +165,7 @@ fn check(groups: usize, bytes: Option<u64>, order: Order, actions: &[Action]) ->
             }
         }
         let woken = (consumer.0.load(Relaxed), feeder.0.load(Relaxed));
-        prop_assert_eq!(woken, (model.consumer.woken, model.feeder.woken), "who waits is woken, once");
+        prop_assert_eq!(woken, (model.consumer.woken, model.feeder.woken), "a waiting task is woken exactly once");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the feeder and the consumer of a buffer share: a queue that knows nothing of locks or tasks.
+//! The queue that the feeder and the consumer of a buffer share. It knows nothing of locks or tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
@@ -7,15 +7,15 @@ use anabranch_core::{Error, Order, Stamp};
 
 use crate::Capacity;
 
-/// What a queue must know of what it holds.
+/// What a queue must know about an item.
 pub(super) trait Item {
-    /// What it takes of a capacity in bytes.
+    /// How much of a capacity in bytes the item uses.
     fn bytes(&self) -> u64;
 
-    /// Its rank in an order: the lowest leaves first.
+    /// The rank of the item in an order: the lowest rank leaves first.
     fn rank(&self, order: Order) -> u64;
 
-    /// It leaves the queue now: where the run is known, the moment.
+    /// Notes that the item leaves the queue now. Returns the moment if the run is known.
     fn leave(&mut self) -> Option<Stamp>;
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Queue<T> {
     feeder: Option<Waker>,
 }
 
-/// Those who wait their turn.
+/// The waiting items.
 #[derive(Debug)]
 enum Line<T> {
-    /// By admission.
+    /// In the order of admission.
     Arrival(VecDeque<T>),
-    /// By rank, then by admission (its count).
+    /// In the order of rank, then of admission (its count).
     Ranked(BTreeMap<(u64, u64), T>, u64),
 }
 
@@ -91,7 +91,7 @@ impl<T: Item> Queue<T> {
         }
     }
 
-    /// Whether there is room for the item; if not, `waker` is woken by the next departure.
+    /// Whether there is room for the item. If not, the next departure wakes `waker`.
     pub(super) fn has_room(&mut self, item: &T, waker: &Waker) -> bool {
         let fits = self.capacity.bytes().is_none_or(|limit| self.bytes + item.bytes() <= limit);
         let room = self.line.len() == 0 || (self.line.len() < self.capacity.get() && fits);
@@ -101,8 +101,8 @@ impl<T: Item> Queue<T> {
         room
     }
 
-    /// The departure that made room for the next item: with a bound on groups, as many admissions lie between the two
-    /// as the buffer holds; with one on bytes, the last.
+    /// The departure that made room for the next item. With a limit on groups, there are as many admissions between the
+    /// two as the buffer holds; with a limit on bytes, it is the last departure.
     pub(super) fn room_made(&self) -> Option<Stamp> {
         let before = if self.capacity.bytes().is_some() { 1 } else { self.capacity.get() - self.line.len() };
         *self.departures.get(self.departures.len().checked_sub(before)?)?
@@ -114,19 +114,20 @@ impl<T: Item> Queue<T> {
         wake(&mut self.consumer);
     }
 
-    /// The feeder is done: nothing more comes.
+    /// Notes that the feeder has ended and no more items follow.
     pub(super) fn close(&mut self) {
         self.closed = true;
         wake(&mut self.consumer);
     }
 
-    /// The feeder failed: the error overtakes what is queued.
+    /// Notes that the feeder failed; its error overtakes the queued items.
     pub(super) fn fail(&mut self, error: Error) {
         self.failure = Some(error);
         self.close();
     }
 
-    /// The next item, or the failure, in one step: between two of them the feeder could fail and close.
+    /// Returns the next item or the failure. This is one step, because between two steps the feeder could fail and
+    /// close.
     pub(super) fn poll_pop(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
         if let Some(error) = self.failure.take() {
             return Poll::Ready(Some(Err(error)));

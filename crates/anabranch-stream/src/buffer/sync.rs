@@ -1,11 +1,11 @@
-//! The lock and the task of a buffer. The unit tests of this crate put an adversarial scheduler in their place.
+//! The lock and the task of a buffer. The unit tests of this crate replace them with those of an adversarial scheduler.
 
 #[cfg(test)]
 pub(super) use adversarial::{JoinHandle, Mutex, panic_of, spawn};
 #[cfg(not(test))]
 pub(super) use {parking_lot::Mutex, tokio::spawn, tokio::task::JoinHandle};
 
-/// The panic that ended a task; else what ended it.
+/// Returns the panic that ended a task, or the other error that ended it.
 #[cfg(not(test))]
 pub(super) fn panic_of(error: tokio::task::JoinError) -> Result<Box<dyn std::any::Any + Send>, String> {
     error.try_into_panic().map_err(|cancelled| cancelled.to_string())
@@ -18,7 +18,7 @@ mod adversarial {
     pub(crate) use shuttle::future::{JoinHandle, spawn};
     use shuttle::sync::MutexGuard;
 
-    /// A lock that lets the scheduler step in wherever it is taken.
+    /// A lock that lets the scheduler switch tasks whenever it is taken.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -32,7 +32,7 @@ mod adversarial {
         }
     }
 
-    /// A panic ends the whole test: a task that is joined was cancelled.
+    /// Always the error, never a panic: a panic ends the whole test, so a task that failed to join was cancelled.
     #[allow(clippy::needless_pass_by_value, reason = "its namesake takes the error apart")]
     pub(crate) fn panic_of(error: shuttle::future::JoinError) -> Result<Box<dyn Any + Send>, String> {
         Err(error.to_string())

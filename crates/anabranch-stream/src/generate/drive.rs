@@ -1,4 +1,4 @@
-//! From a session to its sample: what the user's turns, a fault or a timeout make of it.
+//! Makes a sample from a session: from the user's turns, a fault or a timeout.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -15,10 +15,10 @@ use super::session::Session;
 use super::watch::timeout;
 use crate::panics::{caught, handler_error, message};
 
-/// The user's part of a sample: drives its turns, fails with a message.
+/// The user's part of a sample: drives its turns, and fails with a message.
 pub(crate) type Drive<E> = Box<dyn FnMut(Arc<Prompt>, Session<E>) -> BoxFuture<'static, Result<(), String>> + Send>;
 
-/// A sample of one call, submitted at `now`.
+/// Makes a sample of one call, submitted at `now`.
 pub(super) async fn called<E: Engine>(
     client: Arc<Client<E>>,
     prompt: Vec<u32>,
@@ -33,7 +33,7 @@ pub(super) async fn called<E: Engine>(
     sample(draft.into_inner(), ended.map(|turn| turn.map(drop).map_err(Stop::cause)), &client.run)
 }
 
-/// A sample whose turns the user drives.
+/// Makes a sample whose turns the user drives.
 pub(super) fn driven<E: Engine>(
     drive: &mut Drive<E>,
     prompt: Arc<Prompt>,
@@ -41,7 +41,7 @@ pub(super) fn driven<E: Engine>(
     lease: LeaseId,
 ) -> impl Future<Output = Result<Sample, Error>> + Send + use<E> {
     let (client, draft) = (session.client.clone(), session.draft.clone());
-    // The closure runs here, and its future is polled where the stream is.
+    // The closure runs here; its future is polled by the task that polls the stream.
     let turns = caught(|| drive(prompt, session)).map(AssertUnwindSafe);
     async move {
         let panicked = |said: String| Err(handler_error("generate_with", &lease, said));
@@ -60,7 +60,7 @@ pub(super) fn driven<E: Engine>(
     }
 }
 
-/// What `work` comes to; nothing where generation went on for as long as a group may take before it did.
+/// Returns the result of `work`, or `None` if the group's time limit passed first.
 async fn within<E, F: Future>(client: &Client<E>, work: Pin<&mut F>) -> Option<F::Output> {
     let Some(limit) = client.timeout else { return Some(work.await) };
     match select(work, Box::pin(timeout(client.run.clone(), limit))).await {
@@ -69,7 +69,7 @@ async fn within<E, F: Future>(client: &Client<E>, work: Pin<&mut F>) -> Option<F
     }
 }
 
-/// The sample that `draft` has become: its turns have ended, or failed, or (`None`) took too long.
+/// Makes the sample from `draft`, after its turns ended, failed or (`None`) took too long.
 fn sample(mut draft: Draft, ended: Option<Result<(), String>>, run: &Run) -> Result<Sample, Error> {
     let (status, cause) = match (draft.stop.take(), ended) {
         (Some(Stop::Fatal(error)), _) => return Err(error.into()),

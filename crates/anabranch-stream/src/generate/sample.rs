@@ -1,4 +1,4 @@
-//! One sample while it is generated.
+//! One sample while it is being generated.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use anabranch_core::{
 use futures::StreamExt;
 use parking_lot::Mutex;
 
-/// What happens after a transient fault.
+/// The reaction to a transient fault.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Retries {
-    /// How often a request is made again.
+    /// How often a request is retried.
     pub(super) limit: u32,
-    /// The wait before the first of them; it doubles with each.
+    /// The wait before the first retry; it doubles with each retry.
     pub(super) backoff: Duration,
 }
 
-/// Why a sample gets no further.
+/// Why a sample ended early.
 #[derive(Clone, Debug)]
 pub(super) enum Stop {
-    /// It is aborted, for this cause.
+    /// The sample is aborted for this cause.
     Aborted(String),
     /// The engine is broken.
     Fatal(EngineError),
 }
 
 impl Stop {
-    /// What to say of it.
+    /// The message for the user.
     pub(super) fn cause(self) -> String {
         match self {
             Self::Aborted(cause) => cause,
@@ -40,7 +40,7 @@ impl Stop {
     }
 }
 
-/// Which sample: what its requests are called, and what seeds its draws.
+/// The identity of a sample: it names the requests and seeds the random draws.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     /// The run and the lease.
@@ -49,11 +49,11 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The name of the request of a turn, the first being 0; turns after it have their number in it.
+    /// The name of the request of a turn. The first turn is 0; later turns have their number in the name.
     fn request(&self, turn: u32) -> String {
         let mut name = String::with_capacity(self.group.len() + 8);
         name.push_str(&self.group);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(name, "/{}", self.key.sample);
         if turn > 0 {
             let _ = write!(name, "/{turn}");
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// A sample being made: its tokens so far, and what is known of them.
+/// An unfinished sample: its tokens so far, with their log-probs, masks and spans.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) tokens: Vec<u32>,
@@ -73,13 +73,13 @@ pub(super) struct Draft {
     spans: Spans,
     times: SampleTimes,
     pub(super) reward: Option<f64>,
-    /// How its last turn ended.
+    /// How the last turn ended.
     pub(super) finish: Finish,
     pub(super) stop: Option<Stop>,
 }
 
 impl Draft {
-    /// What a sample begins with: the tokens of its prompt, and room for a short response.
+    /// The buffer of a new sample: the tokens of its prompt, and room for a short response.
     pub(super) fn tokens(prompt: &[u32]) -> Vec<u32> {
         let mut tokens = Vec::with_capacity(prompt.len() + 16);
         tokens.extend_from_slice(prompt);
@@ -113,7 +113,7 @@ impl Draft {
         }
         self.tokens.extend_from_slice(&chunk.tokens);
         self.loss_mask.extend(std::iter::repeat_n(true, tokens));
-        // Where nothing was cut off, the truncated distribution is the whole one.
+        // If nothing was cut off, the truncated distribution is the whole one.
         match (&mut self.truncated, &chunk.truncated_logprobs) {
             (Some(truncated), more) => truncated.extend_from_slice(more.as_ref().unwrap_or(&chunk.logprobs)),
             (None, Some(first)) => self.truncated = Some([&self.logprobs, first.as_slice()].concat()),
@@ -133,7 +133,7 @@ impl Draft {
         self.loss_mask.extend(std::iter::repeat_n(false, tokens.len()));
     }
 
-    /// Takes back the last `tokens` tokens, which were generated.
+    /// Removes the last `tokens` tokens, which must be generated ones.
     pub(super) fn take_back(&mut self, tokens: usize) {
         let generated = self.generated() - tokens;
         self.tokens.truncate(self.tokens.len() - tokens);
@@ -168,16 +168,17 @@ pub(super) struct Client<E> {
     pub(super) retries: Retries,
     /// How long a group may take.
     pub(super) timeout: Option<Duration>,
-    /// The generation time of the last chunk of any sample, where somebody watches it.
+    /// The generation time of the last chunk of any sample, if a watchdog needs it.
     pub(super) progress: Option<Arc<AtomicU64>>,
 }
 
 impl<E: Engine> Client<E> {
-    /// One turn: continues the tokens of `draft` as `sampling` says. Transient faults are retried with back-off from the
-    /// tokens already there; past the limit the sample is aborted. Submissions that are closed are waited for.
+    /// Runs one turn: continues the tokens of `draft` with the settings `sampling`. Transient faults are retried with
+    /// back-off, from the tokens that already exist. If the retries run out, the sample is aborted. If submissions are
+    /// closed, the turn waits.
     ///
     /// # Errors
-    /// Why the sample gets no further; it is noted in `draft` too.
+    /// Returns the reason if the sample cannot continue; `draft` records it too.
     pub(super) async fn turn(
         &self,
         draft: &Mutex<Draft>,

@@ -1,4 +1,4 @@
-//! What drives a sample through several turns.
+//! The handle through which the user drives a sample of several turns.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use super::sample::{Client, Draft, Place};
 
-/// One sample in the hands of the user: turns of the policy, tokens of its environment, a reward. See
+/// One sample that the user drives: turns of the policy, tokens of the environment, a reward. See
 /// [`generate_with`](crate::RolloutExt::generate_with).
 ///
-/// Tokens of the policy get log-probs and version spans, tokens of the environment are masked. The sample ends when the
-/// closure returns: completed, or truncated where its last turn met its token limit; failed where the closure returned an
-/// error; aborted where the engine gave it up.
+/// Tokens of the policy get log-probs and version spans; tokens of the environment are masked. The sample ends when the
+/// closure returns. It is completed, or truncated if its last turn reached its token limit, failed if the closure
+/// returned an error, or aborted if the engine gave up.
 #[derive(Debug)]
 pub struct Session<E> {
     pub(super) client: Arc<Client<E>>,
@@ -20,24 +20,24 @@ pub struct Session<E> {
     pub(super) place: Place,
     pub(super) sampling: Sampling,
     pub(super) turns: u32,
-    /// Generated tokens of the last turn that nothing has followed yet.
+    /// Generated tokens at the end of the sample, which [`keep`](Self::keep) may cut.
     pub(super) last_turn: usize,
 }
 
-/// What the policy said in one turn.
+/// The policy's tokens of one turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The tokens, in order; a stop token is the last of them.
+    /// The tokens in order. If there is a stop token, it is the last one.
     pub tokens: Vec<u32>,
-    /// How it ended: at a stop token or at the token limit.
+    /// How the turn ended: at a stop token or at the token limit.
     pub finish: Finish,
 }
 
-/// The sample gets no further: return from the closure.
+/// The sample cannot continue: return from the closure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sample was given up: {cause}")]
 pub struct Stopped {
-    /// Why.
+    /// The cause.
     pub cause: String,
 }
 
@@ -47,7 +47,7 @@ impl<E: Engine> Session<E> {
         Self { client, draft: Arc::new(Mutex::new(draft)), place, sampling, turns: 0, last_turn: 0 }
     }
 
-    /// Which sample of its group, from 0.
+    /// The index of the sample in its group, from 0.
     pub fn sample(&self) -> u32 {
         self.place.key.sample
     }
@@ -57,21 +57,21 @@ impl<E: Engine> Session<E> {
         self.draft.lock().tokens.clone()
     }
 
-    /// How the turns after this are drawn; `max_tokens` bounds each turn. Begins as the operator's
-    /// [`sampling`](crate::Generate::sampling) says.
+    /// The sampling settings of the following turns; `max_tokens` limits each turn. The initial value is the operator's
+    /// [`sampling`](crate::Generate::sampling).
     pub fn sampling(&mut self) -> &mut Sampling {
         &mut self.sampling
     }
 
-    /// Lets the policy continue all tokens so far, under whatever version is installed when each token is sampled.
-    /// Waits while submissions are closed. Transient faults of the engine are retried with back-off.
+    /// Lets the policy continue the tokens so far. Each token is sampled by the version installed at that moment. Waits
+    /// while submissions are closed. Transient faults of the engine are retried with back-off.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the request; tokens that came are part of the sample.
+    /// Dropping the future cancels the request. Tokens that have arrived are part of the sample.
     ///
     /// # Errors
-    /// [`Stopped`] where the engine aborted the request, its retries are used up, or it failed for good. Whatever the
-    /// closure returns then, the sample is aborted, or the pipeline ends with the engine's error.
+    /// [`Stopped`] if the engine aborted the request, the retries ran out, or the engine failed permanently. Whatever
+    /// the closure then returns, the sample is aborted or the pipeline ends with the engine's error.
     pub async fn generate(&mut self) -> Result<Turn, Stopped> {
         let before = self.draft.lock().tokens.len();
         let turn = self.turns;
@@ -91,16 +91,16 @@ impl<E: Engine> Session<E> {
         self.last_turn = 0;
     }
 
-    /// Keeps only the first `tokens` tokens of the last turn: where the visible text ends before what was sampled, at a
-    /// tool call's end for instance. Spans and log-probs are cut with it. Nothing happens where the turn was no longer,
-    /// or the environment has answered it.
+    /// Keeps only the first `tokens` tokens of the last turn, for example if you use only the text up to the end of a
+    /// tool call. Spans and log-probs are cut too. Does nothing if the turn is not longer, or if environment tokens
+    /// follow it.
     pub fn keep(&mut self, tokens: usize) {
         let cut = self.last_turn.saturating_sub(tokens);
         self.draft.lock().take_back(cut);
         self.last_turn -= cut;
     }
 
-    /// Sets the sample's reward, for environments that give it themselves. A `score` after it gives another.
+    /// Sets the reward of the sample, for environments that compute rewards. A later `score` overwrites it.
     pub fn reward(&mut self, reward: f64) {
         self.draft.lock().reward = Some(reward);
     }

@@ -1,4 +1,4 @@
-//! What a user may set of generation.
+//! The settings of generation.
 
 use std::time::Duration;
 
@@ -22,65 +22,69 @@ pub(super) struct Settings {
 }
 
 impl<S, E> Generate<S, E> {
-    /// How tokens are drawn. The default: temperature 1, at most 16 tokens, no stop token.
+    /// Sets how tokens are sampled. The default is temperature 1, at most 16 tokens, and no stop token.
     ///
     /// # Panics
-    /// Where `max_tokens` is 0, the temperature is negative or not finite, or `top_p` is outside (0, 1].
+    /// Panics if `max_tokens` is 0, the temperature is negative or not finite, or `top_p` is outside (0, 1].
     pub fn sampling(mut self, sampling: Sampling) -> Self {
-        assert!(sampling.max_tokens > 0, "sampling.max_tokens: must be at least 1");
+        assert!(sampling.max_tokens > 0, "sampling.max_tokens: expected at least 1, found 0");
         let temperature = sampling.temperature;
         assert!(
             temperature.is_finite() && temperature >= 0.0,
-            "sampling.temperature: {temperature} is not in [0, inf)"
+            "sampling.temperature: expected a finite number of at least 0, found {temperature}"
         );
         assert!(
             sampling.top_p.is_none_or(|top_p| top_p > 0.0 && top_p <= 1.0),
-            "sampling.top_p: must be above 0 and at most 1"
+            "sampling.top_p: expected a number above 0 and at most 1, found {:?}",
+            sampling.top_p
         );
-        assert!(sampling.top_k != Some(0), "sampling.top_k: must be at least 1");
+        assert!(sampling.top_k != Some(0), "sampling.top_k: expected at least 1, found 0");
         self.state.settings.sampling = sampling;
         self
     }
 
-    /// The seed of all samples: with lease and sample index it determines every token. The default is 0.
+    /// Sets the seed. Together with the lease and the sample's index it seeds the sampling of every token. The default
+    /// is 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.state.settings.seed = seed;
         self
     }
 
-    /// What a generation slot is for. The default is a sample.
+    /// Sets what occupies a generation slot. The default is one sample.
     pub fn granularity(mut self, granularity: Granularity) -> Self {
         self.state.settings.granularity = granularity;
         self.state.slots = self.state.settings.slots();
         self
     }
 
-    /// How often a request is made again after a transient fault, and how long the first of these waits; the wait
-    /// doubles with each. Past the limit the sample is aborted. The default: 3 times, from 100 ms.
+    /// Sets how often a request is retried after a transient fault, and the wait before the first retry. The wait
+    /// doubles with each retry. If the retries run out, the sample is aborted. The default is 3 retries, with a first
+    /// wait of 100 ms.
     pub fn retries(mut self, limit: u32, backoff: Duration) -> Self {
         self.state.settings.retries = Retries { limit, backoff };
         self
     }
 
-    /// How long a group may take, from its submission to the end of its last sample. What still runs then is cancelled
-    /// and aborted. Time in which generation stands still does not count: publications that have stopped it, and holds
-    /// under which nothing runs any more; nor does waiting for room. The default does not limit it.
+    /// Limits the time of a group from its submission to the end of its last sample. Samples that are still running
+    /// then are cancelled and aborted. Time in which generation is paused does not count: during a publication, or
+    /// during a hold after the last sample has ended. Waiting for room does not count either. By default there is no
+    /// limit.
     ///
     /// # Panics
-    /// Where `limit` is zero.
+    /// Panics if `limit` is zero.
     pub fn timeout(mut self, limit: Duration) -> Self {
-        assert!(!limit.is_zero(), "timeout: must be above zero, or every group is aborted");
+        assert!(!limit.is_zero(), "timeout: expected more than zero, found zero; every group would be aborted");
         self.state.settings.timeout = Some(limit);
         self
     }
 
-    /// Warns (`tracing`, level `WARN`) each time no token came for `limit` though groups are being generated, in time
-    /// measured as for [`timeout`](Self::timeout). The default does not watch.
+    /// Warns (`tracing`, level `WARN`) each time `limit` passes without a token while groups are being generated. Time
+    /// is measured as for [`timeout`](Self::timeout). By default there is no watchdog.
     ///
     /// # Panics
-    /// Where `limit` is zero.
+    /// Panics if `limit` is zero.
     pub fn watchdog(mut self, limit: Duration) -> Self {
-        assert!(!limit.is_zero(), "watchdog: must be above zero, or it never stops to warn");
+        assert!(!limit.is_zero(), "watchdog: expected more than zero, found zero; it would never stop warning");
         self.state.watchdog = Some(Watchdog::new(limit));
         self
     }
@@ -94,7 +98,7 @@ impl Settings {
         }
     }
 
-    /// The most groups that operators may work on at once: generating, being scored, on their way into the log.
+    /// The largest number of groups that may be generated, scored or written to the log at once.
     pub(super) fn bound(&self) -> usize {
         match self.granularity {
             Granularity::Sample => (self.in_flight.get() - 1) * self.samples + 1,

@@ -1,4 +1,4 @@
-//! Generation slots, and when each became free.
+//! Generation slots, with the event that freed each.
 
 use std::collections::VecDeque;
 
@@ -7,28 +7,28 @@ use anabranch_core::Stamp;
 /// Free slots, in the order in which they became free.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// What freed each; nothing for a slot not used yet.
+    /// The event that freed each slot; `None` for a slot that was never used.
     free: VecDeque<Option<Stamp>>,
     group: usize,
 }
 
 impl Slots {
-    /// `total` slots, of which a group takes `group`.
+    /// Creates `total` slots, of which a group takes `group`.
     pub(super) fn new(total: usize, group: usize) -> Self {
         Self { free: std::iter::repeat_n(None, total).collect(), group }
     }
 
-    /// Whether a group could go out.
+    /// Whether enough slots are free for a group.
     pub(super) fn are_free(&self) -> bool {
         self.free.len() >= self.group
     }
 
-    /// Takes a group's slots; gives what freed the last of them.
+    /// Takes a group's slots. Returns the event that freed the last of them.
     pub(super) fn take(&mut self) -> Option<Stamp> {
         self.free.drain(..self.group).next_back().flatten()
     }
 
-    /// `stamp` freed a slot.
+    /// Frees a slot, at the event `stamp`.
     pub(super) fn free(&mut self, stamp: Option<Stamp>) {
         self.free.push_back(stamp);
     }

@@ -1,4 +1,4 @@
-//! Generation that takes too long: group timeouts and the watchdog, in time in which generation did not stand still.
+//! Group timeouts and the watchdog. Both measure only the time in which generation is not paused.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::Run;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// Ready when generation has gone on for `limit` after `since` says, which may move.
+/// Becomes ready when generation has run for `limit` since `since`, which may change meanwhile.
 async fn elapsed(run: Run, since: impl Fn() -> u64, limit: Duration) {
     let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     loop {
@@ -23,13 +23,13 @@ async fn elapsed(run: Run, since: impl Fn() -> u64, limit: Duration) {
     }
 }
 
-/// Ready when generation has gone on for `limit` from now on.
+/// Becomes ready when generation has run for `limit` from now on.
 pub(super) fn timeout(run: Run, limit: Duration) -> impl Future<Output = ()> {
     let since = run.generation_time();
     elapsed(run, move || since, limit)
 }
 
-/// Warns where no token comes for a time though groups are being generated.
+/// Warns if no token arrives for a time while groups are being generated.
 pub(super) struct Watchdog {
     limit: Duration,
     /// The generation time of the last chunk, or of the last submission or warning.
@@ -42,17 +42,17 @@ impl Watchdog {
         Self { limit, progress: Arc::default(), timer: None }
     }
 
-    /// Where the generation time of each chunk is to be kept.
+    /// The place to store the generation time of each chunk.
     pub(super) fn progress(&self) -> Arc<AtomicU64> {
         self.progress.clone()
     }
 
-    /// A group is submitted, and nothing runs beside it.
+    /// Notes that a group is submitted while no other is running.
     pub(super) fn begin(&self, run: &Run) {
         self.progress.store(run.generation_time(), Ordering::Relaxed);
     }
 
-    /// To be polled while `oldest` is the group that has been generated for longest; nothing where none is.
+    /// Must be polled with the group that has been running for longest, or `None` if no group is running.
     pub(super) fn poll(&mut self, oldest: Option<(&Run, String, usize)>, cx: &mut Context<'_>) {
         let Some((run, group, growing)) = oldest else {
             self.timer = None;
@@ -71,7 +71,7 @@ impl Watchdog {
                 oldest = group,
                 groups = growing,
                 requests = running,
-                "no token came for {limit:?} of generation: does the engine still answer?"
+                "no token arrived in {limit:?} of generation: check whether the engine still answers"
             );
             self.progress.store(run.generation_time(), Ordering::Relaxed);
             self.timer = None;

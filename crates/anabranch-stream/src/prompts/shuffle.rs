@@ -1,4 +1,5 @@
-//! A counter-based permutation: the order of an epoch without a stored list, so that a cursor resumes it.
+//! A permutation computed from a counter: the order of an epoch without a stored list, so that a cursor is enough to
+//! resume it.
 
 /// `SplitMix64`'s finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits that mixes them well.
 pub(crate) fn mix(mut bits: u64) -> u64 {
@@ -7,8 +8,8 @@ pub(crate) fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A seeded permutation of `0..len`: a four-round Feistel network on the next even power of two, walked until it lands
-/// inside (Black and Rogaway 2002).
+/// A seeded permutation of `0..len`: a four-round Feistel network on the next even power of two, applied until the
+/// result is below `len` (Black and Rogaway 2002).
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Permutation {
     len: u64,

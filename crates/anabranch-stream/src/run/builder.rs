@@ -1,4 +1,4 @@
-//! How a run is opened.
+//! Opens runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::flow::Flow;
 use super::gate::Gate;
 use super::{Draft, Inner, Order, Run, changed};
 
-/// How to open a run: see [`Run::builder`]. Without further settings it is a new run in memory, on the operating system's
+/// Builds a run: see [`Run::builder`]. Without further settings it opens a new run in memory, on the operating system's
 /// clock.
 #[must_use = "a run is opened by `open`"]
 pub struct RunBuilder {
@@ -40,42 +40,45 @@ impl RunBuilder {
         }
     }
 
-    /// Where its events go. The default keeps them in memory.
+    /// Sets the journal that stores the events. By default they are kept in memory.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// Continues the run that earlier sessions recorded: `state` and `meter` are folds of its events, by
+    /// Resumes the run of earlier sessions. `state` and `meter` are computed from its events by
     /// [`resume`](anabranch_core::resume) and [`Meter::of`].
     pub fn resume(mut self, state: ResumeState, meter: Meter) -> Self {
         (self.resume, self.meter) = (state, meter);
         self
     }
 
-    /// The clock of this session. The default is the operating system's monotonic clock; pipelines that run in tokio's
+    /// Sets the clock of this session. The default is the operating system's monotonic clock. Pipelines in tokio's
     /// paused time need [`tokio_clock`](crate::tokio_clock).
     pub fn clock(mut self, clock: SessionClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// What the user says of the run: recorded when it begins, compared when it is opened again.
+    /// Sets the user's settings of the run. They are recorded when the run begins, and compared when it is opened
+    /// again.
     pub fn settings(mut self, settings: Fields) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Whether the run and its operators may have other settings than those recorded. The default refuses them.
+    /// Sets whether the settings of the run and its operators may differ from the recorded ones. By default they may
+    /// not.
     pub fn accept_changes(mut self, accept: bool) -> Self {
         self.accept_changes = accept;
         self
     }
 
-    /// Opens the run; records `RunOpened` or `RunResumed`.
+    /// Opens the run and records `RunOpened` or `RunResumed`.
     ///
     /// # Errors
-    /// [`Error::Changed`] if the run was recorded with other [`settings`](Self::settings) and changes are not accepted.
+    /// Returns [`Error::Changed`] if the run was recorded with other [`settings`](Self::settings) and changes are not
+    /// accepted.
     pub fn open(self) -> Result<Run, Error> {
         let resumed = self.resume.session > 0 && !self.settings.is_empty();
         if !resumed {
@@ -87,12 +90,12 @@ impl RunBuilder {
         }
         let settings = self.settings.clone();
         let run = self.opened();
-        // Accepted changes are recorded; others were refused above.
+        // Accepted changes are recorded here. Other changes were refused above.
         run.configure(RUN_SETTINGS, settings)?;
         Ok(run)
     }
 
-    /// Opens the run whatever its settings are.
+    /// Opens the run without comparing its settings.
     pub(super) fn opened(self) -> Run {
         let Self { name, journal, mut resume, mut meter, clock, settings, accept_changes } = self;
         let session_clock = clock.unwrap_or_else(SessionClock::monotonic);

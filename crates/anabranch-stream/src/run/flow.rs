@@ -1,4 +1,4 @@
-//! Where the groups of a run are.
+//! Counts where the groups of a run are.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::demand::Demand;
 pub enum Stage {
     /// Between the source and the operator that issues it: adaptors may hold any number of these.
     Offered,
-    /// With an operator that works on it: generated, scored, on its way into the log.
+    /// With an operator that is generating, scoring or logging it.
     Working,
     /// Between two operators before the buffer (or batch).
     Upstream,
-    /// At the door of a full buffer.
+    /// Waiting for room in the buffer.
     Waiting,
     /// In the buffer.
     Buffered,
-    /// Out of the buffer, on its way to a batch.
+    /// Between the buffer and a batch.
     Dequeued,
     /// In a batch that is being assembled; it no longer keeps the source waiting.
     Held,
@@ -33,7 +33,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether time is counted of it.
+    /// Whether time in this stage is measured.
     pub(crate) fn is_timed(self) -> bool {
         matches!(self, Self::Waiting | Self::Buffered)
     }
@@ -52,16 +52,16 @@ struct State {
     source_ended: bool,
     retries: VecDeque<Retry>,
     excluded: Option<Stamp>,
-    /// What let the last group leave an operator's hands.
+    /// The event that let the last group leave an operator.
     departed: Option<Stamp>,
-    /// Leases that `.pace` let through and nobody has issued yet.
+    /// The number of leases that `.pace` passed and that are not issued yet.
     paced: usize,
-    /// Groups and leases of earlier sessions that the source has not handed out yet.
+    /// The number of groups and leases of earlier sessions that the source has not handed out yet.
     left: usize,
     source: Option<Waker>,
     /// What `.buffer` or `.batch` asked for last; nothing before the first group reached them.
     demand: Option<Demand>,
-    /// Operators that may issue no lease before a group leaves upstream.
+    /// Operators that may not issue a lease before a group leaves.
     room: Wakers,
 }
 
@@ -76,7 +76,8 @@ impl Flow {
         }
     }
 
-    /// A group shaped by `oldest` moves on. `now` is known where time is counted of one of the two stages.
+    /// Moves a group, whose oldest version is `oldest`, to another stage. `now` is known if time in one of the two
+    /// stages is measured.
     pub(crate) fn travel(&self, from: Stage, to: Stage, oldest: Option<OldestVersion>, now: Option<u64>) {
         let mut state = self.0.lock();
         if let Some(now) = now {
@@ -95,7 +96,7 @@ impl Flow {
             state.meter.enter(oldest);
         }
         state.measure();
-        // The source may end once nothing is open; it can do so only when woken.
+        // The source may end once no lease is open. It must be woken to notice that.
         let waker = state.source.take();
         let departed = from != to
             && match from {
@@ -109,8 +110,8 @@ impl Flow {
         waiting.wake();
     }
 
-    /// Counts a held group as open again, so that the source cannot end before its retry is queued; refused (`false`)
-    /// once the source has ended.
+    /// Counts a held group as open again, so that the source cannot end before the retry is queued. Returns `false` if
+    /// the source has ended.
     pub(crate) fn reopen_held(&self) -> bool {
         let mut state = self.0.lock();
         if !state.source_ended {
@@ -121,7 +122,7 @@ impl Flow {
         !state.source_ended
     }
 
-    /// `waker` is woken when the next group leaves an operator, or enters the buffer or a batch.
+    /// Wakes `waker` when the next group leaves an operator, or enters the buffer or a batch.
     pub(crate) fn wake_on_departure(&self, waker: &Waker) {
         self.0.lock().room.add(waker);
     }
@@ -131,12 +132,12 @@ impl Flow {
         state.working + state.upstream + state.waiting
     }
 
-    /// Notes an exclusion: a batch then lacks one group more, and the pace lets one more lease out.
+    /// Notes an exclusion. A batch then needs one more group, and the pace passes one more lease.
     pub(crate) fn exclude(&self, stamp: Stamp) {
         self.make_room(|state| state.excluded = Some(stamp));
     }
 
-    /// Notes when a group left an operator's hands, before it does.
+    /// Notes when a group leaves an operator, just before it does.
     pub(crate) fn depart(&self, stamp: Stamp) {
         self.0.lock().departed = Some(stamp);
     }
@@ -161,7 +162,7 @@ impl Flow {
         self.0.lock().left = left;
     }
 
-    /// The source has handed out one of what earlier sessions left, or settled it.
+    /// Notes that the source has handed out or settled a group or lease of an earlier session.
     pub(crate) fn hand_out(&self) {
         self.0.lock().left -= 1;
     }
@@ -196,12 +197,12 @@ impl Flow {
         self.0.lock().working
     }
 
-    /// What only the places of this session tell, measured and read: see [`PlaceMeter`].
+    /// Measures the places of groups in this session: see [`PlaceMeter`].
     pub(crate) fn with_meter<T>(&self, read: impl FnOnce(&mut PlaceMeter) -> T) -> T {
         read(&mut self.0.lock().meter)
     }
 
-    /// Queues a retry. Its lease is still open, so that the source has not ended.
+    /// Queues a retry. Its lease is still open, so the source has not ended.
     pub(crate) fn queue(&self, retry: Retry) {
         let mut state = self.0.lock();
         state.retries.push_back(retry);
@@ -210,7 +211,7 @@ impl Flow {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// The retry queued first.
+    /// Takes the retry that was queued first.
     pub(crate) fn next_retry(&self) -> Option<Retry> {
         self.0.lock().retries.pop_front()
     }
@@ -219,7 +220,7 @@ impl Flow {
         !self.0.lock().retries.is_empty()
     }
 
-    /// Ends the source if nothing is open or queued, else leaves `waker` to be woken by the next change.
+    /// Ends the source if nothing is open or queued. Otherwise the next change wakes `waker`.
     pub(crate) fn try_end(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         let upstream = state.offered + state.working + state.upstream + state.waiting;

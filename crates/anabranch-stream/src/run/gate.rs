@@ -1,4 +1,4 @@
-//! Whether requests may go to the engines, and for how long none could.
+//! The gate between a run and its engines: whether requests may be submitted, and how long they could not.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -8,32 +8,33 @@ use parking_lot::Mutex;
 
 use super::wakers::Wakers;
 
-/// The door between a run's operators and its engines; shared by all operators of a run.
+/// The gate between a run's operators and its engines. All operators of a run share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Requests on the engines.
+    /// The number of requests on the engines.
     running: usize,
     holds: usize,
-    /// Publications that have stopped generation.
+    /// The number of publications that have paused generation.
     pauses: usize,
-    /// Since when generation stands still, and how long it did before.
+    /// Since when generation is paused, and how long it was paused before.
     standing: Option<u64>,
     stood: u64,
     reopened: Option<Stamp>,
-    /// Wait for submissions to reopen.
+    /// Tasks that wait for submissions to reopen.
     submitters: Wakers,
-    /// Wait until nothing runs.
+    /// Tasks that wait until no request runs.
     idle: Wakers,
-    /// Wait until generation no longer stands still.
+    /// Tasks that wait until generation resumes.
     moving: Wakers,
 }
 
 impl State {
-    /// Generation stands still where a publication stopped it, and where a hold has let everything finish. What still
-    /// runs under either has time passing, so that a request that hangs is timed out and cannot block them.
+    /// Generation is paused if a publication paused it, or if all requests have ended during a hold. While a request
+    /// still runs during a publication or hold, its time counts, so that a hanging request times out and cannot block
+    /// them.
     fn settle(&mut self, now: impl FnOnce() -> u64) {
         let stands = self.pauses > 0 || (self.holds > 0 && self.running == 0);
         match (self.standing, stands) {
@@ -48,8 +49,8 @@ impl State {
 }
 
 impl Gate {
-    /// Changes the state, and wakes whom the change concerns. `now` is asked only where time begins or ceases to stand
-    /// still.
+    /// Changes the state and wakes the waiting tasks. `now` is called only if generation is paused or resumed by the
+    /// change.
     fn change<T>(&self, now: impl FnOnce() -> u64, change: impl FnOnce(&mut State) -> T) -> T {
         let mut guard = self.0.lock();
         let state = &mut *guard;
@@ -66,7 +67,7 @@ impl Gate {
         changed
     }
 
-    /// Closes submissions once more; `first` runs where they were open, before anybody can reopen them.
+    /// Adds a hold. `first` runs if submissions were open, before another thread can reopen them.
     pub(crate) fn hold(&self, now: u64, first: impl FnOnce()) {
         self.change(
             || now,
@@ -79,7 +80,7 @@ impl Gate {
         );
     }
 
-    /// Takes one hold away; `last` records the reopening where it was the last, before any lease can be issued.
+    /// Removes a hold. If it was the last one, `last` records the reopening before any lease can be issued.
     pub(crate) fn release(&self, now: u64, last: impl FnOnce() -> Stamp) {
         self.change(
             || now,
@@ -97,7 +98,7 @@ impl Gate {
         self.0.lock().reopened
     }
 
-    /// Whether submissions are open; if not, `waker` is woken when they reopen.
+    /// Whether submissions are open. If not, `waker` is woken when they reopen.
     pub(crate) fn is_open(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         if state.holds > 0 {
@@ -106,7 +107,7 @@ impl Gate {
         state.holds == 0
     }
 
-    /// Counts a request as running if submissions are open; if not, `waker` is woken when they reopen.
+    /// Counts a request as running if submissions are open. If not, `waker` is woken when they reopen.
     pub(crate) fn try_enter(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         if state.holds > 0 {
@@ -117,12 +118,12 @@ impl Gate {
         true
     }
 
-    /// A request has ended.
+    /// Notes that a request has ended.
     pub(crate) fn leave(&self, now: impl FnOnce() -> u64) {
         self.change(now, |state| state.running -= 1);
     }
 
-    /// Whether no request runs; if one does, `waker` is woken when the last has ended.
+    /// Whether no request runs. If one does, `waker` is woken when the last one has ended.
     pub(crate) fn is_idle(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         if state.running > 0 {
@@ -143,14 +144,14 @@ impl Gate {
         self.change(|| now, |state| state.pauses -= 1);
     }
 
-    /// Nanoseconds up to `now` in which generation did not stand still.
+    /// The nanoseconds up to `now` in which generation was not paused.
     pub(crate) fn moved(&self, now: u64) -> u64 {
         let state = self.0.lock();
         let standing = state.standing.map_or(0, |since| now.saturating_sub(since));
         now.saturating_sub(state.stood + standing)
     }
 
-    /// Whether generation does not stand still; if it does, `waker` is woken when it goes on.
+    /// Whether generation is not paused. If it is, `waker` is woken when it resumes.
     pub(crate) fn is_moving(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         if state.standing.is_some() {
@@ -178,7 +179,7 @@ mod tests {
         assert!(!gate.is_moving(&waker));
         gate.pause(30);
         gate.release(40, || Stamp::earlier(Seq(0)));
-        assert_eq!(gate.moved(45), 20, "the publication has taken over from the hold");
+        assert_eq!(gate.moved(45), 20, "the publication pauses generation after the hold has ended");
         gate.resume(50);
         assert_eq!((gate.moved(60), gate.is_moving(&waker)), (30, true));
     }

@@ -1,4 +1,4 @@
-//! Closing submissions: for an evaluation on shared engines, or for the user's own reasons.
+//! Closes submissions, for an evaluation on shared engines or for the user's own purposes.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use futures::lock::OwnedMutexGuard;
 
 use super::{Draft, Run};
 
-/// Keeps submissions closed while it lives; nested holds reopen only after the last. See [`Run::hold`].
+/// Keeps submissions closed while it exists. With several holds, submissions reopen after the last one. See
+/// [`Run::hold`].
 #[derive(Debug)]
 #[must_use = "submissions reopen when this is dropped"]
 pub struct Hold(Run);
@@ -21,23 +22,23 @@ impl Drop for Hold {
     }
 }
 
-/// The engines of a run for an evaluation alone: see [`Run::evaluation`].
+/// Exclusive use of a run's engines for an evaluation: see [`Run::evaluation`].
 #[derive(Debug)]
 #[must_use = "submissions reopen when this is dropped"]
 pub struct Evaluation {
-    // In this order: publications may go on before submissions reopen, not after.
+    // The order of the fields matters: publications must be allowed before submissions reopen.
     _turn: Arc<OwnedMutexGuard<()>>,
     hold: Hold,
 }
 
 impl Evaluation {
-    /// The version that the whole evaluation runs on; nothing where none was installed.
+    /// The version of the whole evaluation; `None` if no version was installed.
     pub fn version(&self) -> Option<Version> {
         self.hold.0.clock().version()
     }
 }
 
-/// A request on an engine, counted as running while this lives: see [`Run::submit`].
+/// A request on an engine, which counts as running while this exists: see [`Run::submit`].
 #[derive(Debug)]
 #[must_use = "the request counts as ended when this is dropped"]
 pub(crate) struct Submission(Run);
@@ -48,9 +49,9 @@ impl Drop for Submission {
     }
 }
 
-/// Generation stands still while this lives: see [`Run::stand_still`].
+/// Generation counts as paused while this exists: see [`Run::stand_still`].
 #[derive(Debug)]
-#[must_use = "generation goes on when this is dropped"]
+#[must_use = "generation resumes when this is dropped"]
 pub(crate) struct Standstill(Run);
 
 impl Drop for Standstill {
@@ -60,23 +61,23 @@ impl Drop for Standstill {
 }
 
 impl Run {
-    /// Closes submissions until the guard is dropped: no lease is issued and no request goes to an engine, a further
-    /// turn or another try of a sample that is under way among them. What runs on the engines goes on. Recorded as
-    /// `Held` and `Reopened`.
+    /// Closes submissions until the guard is dropped: no lease is issued and no request goes to an engine, not even for
+    /// a further turn or a retry of a running sample. Running requests continue. The log records `Held` and `Reopened`.
     pub fn hold(&self) -> Hold {
         let held = || drop(self.record(vec![Draft::new(EventKind::Held, Vec::new())], &[]));
         self.gate().hold(self.now(), held);
         Hold(self.clone())
     }
 
-    /// The engines for an evaluation: closes submissions, waits until what runs on the engines has finished and until no
-    /// publication is under way, and keeps both so until the guard is dropped, whatever happens meanwhile. Nothing waits
-    /// for the buffer: completed groups may wait for room. Evaluations may nest, and share their hold; the evaluation
-    /// itself is a chain on a run of its own, with the same engine.
+    /// Gives the caller exclusive use of the engines for an evaluation. It closes submissions and waits until all
+    /// running requests have finished and no publication is in progress. Both stay so until the guard is dropped, even
+    /// by an error or panic. The evaluation does not wait for the buffer: completed groups may wait for room.
+    /// Evaluations may overlap and then share their hold. The evaluation itself is a chain on a run of its own, with
+    /// the same engine.
     ///
-    /// Before the initial installation the engines must have weights of their own: publications wait for the evaluation.
-    /// Requests end only while their stream is polled: behind a `.buffer` that is always so; without one, keep polling
-    /// the chain, or ask between two of its batches, when nothing is in flight.
+    /// Before the initial installation the engines must have weights from elsewhere, because publications wait for the
+    /// evaluation. Requests end only while their stream is polled. Behind a `.buffer` that is always the case; without
+    /// one, keep polling the chain, or start the evaluation between two batches, when nothing is in flight.
     ///
     /// # Cancel safety
     /// Dropping the future reopens submissions.
@@ -87,7 +88,7 @@ impl Run {
         Evaluation { _turn: turn, hold }
     }
 
-    /// Whether submissions are open; if not, `waker` is woken when they reopen.
+    /// Whether submissions are open. If not, `waker` is woken when they reopen.
     pub(crate) fn submissions_open(&self, waker: &Waker) -> bool {
         self.gate().is_open(waker)
     }
@@ -97,30 +98,30 @@ impl Run {
         self.gate().reopened()
     }
 
-    /// Waits until submissions are open; from then on until the guard is dropped a request counts as running.
+    /// Waits until submissions are open. From then on a request counts as running, until the guard is dropped.
     pub(crate) async fn submit(&self) -> Submission {
         poll_fn(|cx| if self.gate().try_enter(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;
         Submission(self.clone())
     }
 
-    /// Requests that run on engines now.
+    /// The number of requests that run on engines.
     pub(crate) fn running(&self) -> usize {
         self.gate().running()
     }
 
-    /// A publication has stopped generation, until the guard is dropped.
+    /// Notes that a publication has paused generation, until the guard is dropped.
     pub(crate) fn stand_still(&self) -> Standstill {
         self.gate().pause(self.now());
         Standstill(self.clone())
     }
 
-    /// Nanoseconds since the session's start in which generation did not stand still: neither stopped by a publication,
-    /// nor held with nothing running any more. Timeouts of generation are measured in it.
+    /// The nanoseconds since the session's start in which generation was not paused: neither by a publication, nor by a
+    /// hold during which no request runs any more. Timeouts of generation use this time.
     pub(crate) fn generation_time(&self) -> u64 {
         self.gate().moved(self.now())
     }
 
-    /// Ready when generation does not stand still.
+    /// Waits until generation is not paused.
     pub(crate) async fn moving(&self) {
         poll_fn(|cx| if self.gate().is_moving(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -1,25 +1,25 @@
-//! Events on their way to the log.
+//! Events that are being written to the log.
 
 use anabranch_core::{AppendReceipt, Cause, EventKind, Moment, Seq, Stamp};
 
 /// An event to be recorded.
 #[derive(Debug)]
 pub struct Draft {
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// What let it happen.
+    /// The events that made it possible.
     pub enablers: Vec<(Cause, Stamp)>,
-    /// Set where the draft before it in the same record let it happen.
+    /// Set if the previous event of the same record made it possible.
     pub(super) previous: Option<Cause>,
 }
 
 impl Draft {
-    /// An event enabled by `enablers`.
+    /// Creates an event that is enabled by `enablers`.
     pub fn new(kind: EventKind, enablers: Vec<(Cause, Stamp)>) -> Self {
         Self { kind, enablers, previous: None }
     }
 
-    /// Says that the draft before it in the same record let it happen.
+    /// Notes that the previous event of the same record made this one possible.
     #[must_use]
     pub fn after_previous(mut self, cause: Cause) -> Self {
         self.previous = Some(cause);
@@ -27,14 +27,14 @@ impl Draft {
     }
 }
 
-/// Events that have their place in the log.
+/// The receipt of recorded events.
 #[derive(Clone, Debug)]
 #[must_use = "a receipt tells where its events are in the log, and when they are durable"]
 pub struct RecordReceipt {
     pub(super) first: Seq,
     pub(super) count: u64,
     pub(super) at: u64,
-    /// Ready when they are durable as the journal's mode promises.
+    /// Ready when the events are durable in the journal's mode.
     pub durable: AppendReceipt,
 }
 

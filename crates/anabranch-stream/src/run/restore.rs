@@ -1,21 +1,21 @@
-//! Giving a learner its run: the newest checkpoint that can be loaded, and what is to be trained again after it.
+//! Restores a learner: loads the newest checkpoint that can be loaded, and finds the batches to train again after it.
 
 use anabranch_core::{Checkpoint, Cursor, Digest, Error, Learner, RecordedBatch, TrainingStep, Version};
 
 use super::Run;
 
 impl Run {
-    /// Gives a learner its run: loads the newest checkpoint that can be loaded, and says which recorded batches are to be
+    /// Restores a learner: loads the newest checkpoint that can be loaded, and finds the recorded batches that must be
     /// trained again after it.
     ///
     /// # Errors
-    /// [`Error::NoCheckpoint`] where training had begun and no checkpoint can be loaded.
+    /// Returns [`Error::NoCheckpoint`] if training had begun and no checkpoint can be loaded.
     pub fn restore<L: Learner>(&self, mut learner: L) -> Result<Restored<L>, Error> {
         let mut state = self.resume_state();
         let (checkpoints, batches) = (std::mem::take(&mut state.checkpoints), std::mem::take(&mut state.batches));
         let published = state.published;
         drop(state);
-        let mut reason = "there is none".to_owned();
+        let mut reason = "the run has no checkpoint".to_owned();
         let mut found = None;
         for Checkpoint { name, path, cursor } in checkpoints {
             let loaded = learner.load(&path).and_then(|()| learner.digest()).map_err(|error| error.to_string());
@@ -27,7 +27,12 @@ impl Run {
                 Ok(digest) => reason = format!("{name}: weights {digest}, recorded {}", cursor.weights),
                 Err(error) => reason = format!("{name}: {error}"),
             }
-            tracing::warn!(checkpoint = name, reason, "checkpoint skipped, the one before it is used");
+            tracing::warn!(
+                checkpoint = name,
+                reason,
+                "skipping a checkpoint that cannot be loaded; trying the one \
+                                                       before it"
+            );
         }
         if found.is_none() && !batches.is_empty() {
             return Err(Error::NoCheckpoint(reason));
@@ -40,19 +45,19 @@ impl Run {
     }
 }
 
-/// A learner that knows its run: see [`Run::restore`].
+/// A learner with its run: see [`Run::restore`].
 #[derive(Debug)]
 pub struct Restored<L> {
     /// The run.
     pub run: Run,
-    /// The learner, in the state of the checkpoint.
+    /// The learner in the state of the checkpoint.
     pub learner: L,
-    /// The checkpoint's name; nothing where training begins anew.
+    /// The name of the checkpoint; `None` if training begins.
     pub checkpoint: Option<String>,
-    /// The checkpoint's cursor.
+    /// The cursor of the checkpoint.
     pub cursor: Option<Cursor>,
-    /// The batches taken after it, to be trained again from the log.
+    /// The batches after the checkpoint, which must be trained again from the log.
     pub replay: Vec<RecordedBatch>,
-    /// The version last published, its training step and its weights.
+    /// The version published last, its training step and the digest of its weights.
     pub published: Option<(Version, TrainingStep, Digest)>,
 }

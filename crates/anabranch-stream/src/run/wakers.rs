@@ -1,8 +1,8 @@
-//! Tasks that wait for the same thing.
+//! Tasks that wait for the same event.
 
 use std::task::Waker;
 
-/// Tasks to be woken together, each once however often it asked.
+/// Tasks that are woken together. Each task is woken once, even if it registered several times.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers(Vec<Waker>);
 
@@ -13,7 +13,7 @@ impl Wakers {
         }
     }
 
-    /// All that wait now; nobody waits after. Wake them without the lock that guards this.
+    /// Takes all waiting tasks. Wake them after releasing the lock that guards this list.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }

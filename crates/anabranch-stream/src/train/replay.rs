@@ -1,4 +1,4 @@
-//! Batches that an earlier session took, trained again from the log.
+//! Trains batches that an earlier session took again, from the log.
 
 use crate::run::Draft;
 use anabranch_core::{Cause, EventKind, Learner, RecordedBatch, Stamp};
@@ -9,7 +9,7 @@ use crate::replay::recall;
 use anabranch_core::Step;
 
 impl<L: Learner> Trainer<L> {
-    /// Trains on a recorded batch: nothing is published, and the step is recorded only where it was not.
+    /// Trains on a recorded batch. Nothing is published, and the step is recorded only if it was not recorded before.
     pub(super) async fn retrain(mut self: Box<Self>, recorded: RecordedBatch) -> Worked<L> {
         let (run, began) = (self.run.clone(), self.run.now());
         let (number, taken, stepped) = (recorded.step, (recorded.taken, recorded.digest), recorded.stepped);
@@ -26,7 +26,8 @@ impl<L: Learner> Trainer<L> {
             let (weights, equal) = (step.weights, step.weights == before);
             step.equal = Some(equal);
             if !equal {
-                tracing::warn!(step = number.0, recorded = %before, now = %weights, "a replayed step differs");
+                tracing::warn!(step = number.0, recorded = %before, now = %weights, "the weights of a replayed step \
+                                                                                     differ from the recorded ones");
             }
             let kind = EventKind::Restepped { step: number, weights, equal };
             self.run.record(vec![Draft::new(kind, vec![(Cause::Taken, Stamp::earlier(taken.0))])], &[]).stamp(0)

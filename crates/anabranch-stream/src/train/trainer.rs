@@ -1,4 +1,4 @@
-//! A learner at work: steps, checkpoints, publications, each recorded in its order.
+//! Runs the learner: steps, checkpoints and publications, each recorded in its order.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -18,7 +18,7 @@ use super::Worked;
 use crate::publish::{publish_after, reinstall};
 use anabranch_core::Step;
 
-/// What is due between steps.
+/// The work that is due between steps.
 pub(super) struct Plan<W> {
     pub(super) checkpoint_every: Option<u64>,
     pub(super) publishing: Option<Publishing<W>>,
@@ -36,20 +36,20 @@ impl<W> Default for Plan<W> {
     }
 }
 
-/// The version last published, its training step and its weights' digest.
+/// The version published last, its training step and the digest of its weights.
 type Published = (Version, TrainingStep, Digest);
 
 pub(super) struct Trainer<L: Learner> {
     pub(super) run: Run,
-    /// Absent while it works.
+    /// `None` while the learner works on another thread.
     learner: Option<L>,
     plan: Plan<L::Weights>,
-    /// Batches of earlier sessions, to be trained again.
+    /// Batches of earlier sessions that must be trained again.
     pub(super) replay: VecDeque<RecordedBatch>,
     pub(super) published: Option<Published>,
-    /// The weights last published by an earlier session, once the learner is where it published them.
+    /// The weights that an earlier session published last, once the learner has reached their step.
     pub(super) captured: Option<L::Weights>,
-    /// Whether weights are on the engines.
+    /// Whether the engines have weights.
     begun: bool,
     /// The last batch trained on.
     taken: Option<(Seq, Digest)>,
@@ -57,7 +57,7 @@ pub(super) struct Trainer<L: Learner> {
 }
 
 impl<L: Learner> Trainer<L> {
-    /// Checkpoint 0 where training begins; the weights last published, where the checkpoint has them.
+    /// Saves checkpoint 0 if training begins, and keeps the weights published last if the checkpoint has them.
     pub(super) async fn open(restored: Box<Restored<L>>, plan: Plan<L::Weights>) -> Worked<L> {
         let Restored { run, learner, cursor, replay, published, .. } = *restored;
         configure(&run, &plan)?;
@@ -73,7 +73,7 @@ impl<L: Learner> Trainer<L> {
             weights: Digest::default(),
         });
         trainer.weights = match &cursor {
-            // Compared with the learner's own when the checkpoint was loaded.
+            // The digest was compared with the learner's weights when the checkpoint was loaded.
             Some(cursor) => cursor.weights,
             None => trainer.blocking(|learner| learner.digest().map_err(Error::from)).await?,
         };
@@ -94,7 +94,7 @@ impl<L: Learner> Trainer<L> {
         Ok((trainer, None))
     }
 
-    /// What is to be done before the next batch; the trainer back where nothing is.
+    /// Starts the work that is due before the next batch, or returns the trainer if nothing is due.
     pub(super) fn next_work(mut self: Box<Self>) -> Result<BoxFuture<'static, Worked<L>>, Box<Self>> {
         if let Some(batch) = self.replay.pop_front() {
             return Ok(self.retrain(batch).boxed());
@@ -105,7 +105,7 @@ impl<L: Learner> Trainer<L> {
         Err(self)
     }
 
-    /// Puts weights on the engines before anything is generated.
+    /// Installs weights on the engines before anything is generated.
     async fn begin(mut self: Box<Self>) -> Worked<L> {
         self.begun = true;
         let Some(publishing) = &self.plan.publishing else { return Ok((self, None)) };
@@ -116,7 +116,8 @@ impl<L: Learner> Trainer<L> {
         if let Some((weights, published)) = again {
             stamp = reinstall(&self.run, &*engine, weights, published, self.plan.mode).await?.resumed;
         } else if let Some((version, ..)) = self.published {
-            tracing::warn!(%version, "the weights last published cannot be had again: the current ones are published");
+            tracing::warn!(%version, "the weights published last are not available any more: the current weights are \
+                                      published");
         }
         if due {
             let cause = if step.0 == 0 { Cause::Opened } else { Cause::Stepped };
@@ -126,7 +127,7 @@ impl<L: Learner> Trainer<L> {
         Ok((self, None))
     }
 
-    /// Makes a training step, and what is due after it.
+    /// Makes a training step, then the checkpoint and the publication that are due.
     pub(super) async fn train(mut self: Box<Self>, batch: Batch, since: u64) -> Worked<L> {
         let began = self.run.now();
         let mut step = Step::on(&batch);
@@ -149,7 +150,7 @@ impl<L: Learner> Trainer<L> {
         Ok((self, Some(step)))
     }
 
-    /// Records a step that had not been recorded.
+    /// Records a step that was not recorded before.
     pub(super) fn stepped(&mut self, step: &mut Step, report: StepReport, taken: (Seq, Digest)) -> RecordReceipt {
         let enabler = self.run.clock().taken().filter(|stamp| stamp.moment.event() == Some(taken.0));
         let enabler = enabler.unwrap_or(Stamp::earlier(taken.0));
@@ -164,7 +165,7 @@ impl<L: Learner> Trainer<L> {
         self.run.record(vec![Draft::new(kind, vec![(Cause::Taken, enabler)])], &[])
     }
 
-    /// Counts a step as made: it is in the learner's weights.
+    /// Counts a step as made, because it is in the learner's weights.
     pub(super) fn count(&mut self, step: &mut Step, report: StepReport, taken: (Seq, Digest)) {
         let mut clock = self.run.clock();
         let updates = clock.updates() + report.updates;
@@ -174,7 +175,7 @@ impl<L: Learner> Trainer<L> {
         (step.updates, step.loss, step.metrics, step.weights) = (updates, report.loss, report.metrics, report.weights);
     }
 
-    /// Keeps the current weights for the engines if they are the ones last published.
+    /// Keeps the current weights for the engines if they are the weights published last.
     pub(super) async fn capture(&mut self) -> Result<(), Error> {
         let Some((version, _, recorded)) = self.published else { return Ok(()) };
         if self.plan.publishing.is_none() {
@@ -182,7 +183,7 @@ impl<L: Learner> Trainer<L> {
         }
         if recorded != self.weights {
             let now = self.weights;
-            tracing::warn!(%version, %recorded, %now, "the weights last published cannot be made again");
+            tracing::warn!(%version, %recorded, %now, "the weights published last cannot be computed again");
             return Ok(());
         }
         self.captured = Some(self.blocking(|learner| learner.weights().map_err(Error::from)).await?);
@@ -191,7 +192,7 @@ impl<L: Learner> Trainer<L> {
 
     async fn publish(&mut self, enablers: Vec<(Cause, Stamp)>) -> Result<(Stamp, Version, Duration), Error> {
         let Some(Publishing { engine, .. }) = &self.plan.publishing else {
-            return Err(Error::Task("a publication without an engine".to_owned()));
+            return Err(Error::Task("expected an engine for the publication, found none".to_owned()));
         };
         let (engine, mode, digest) = (engine.clone(), self.plan.mode, self.weights);
         let weights = self.blocking(|learner| learner.weights().map_err(Error::from)).await?;
@@ -225,12 +226,18 @@ impl<L: Learner> Trainer<L> {
         Ok(Some((name, self.run.record(vec![Draft::new(kind, vec![(cause, after)])], &[]))))
     }
 
-    /// Runs `work` where blocking is allowed. A panic goes on here.
+    /// Runs `work` on a thread that may block. A panic of `work` continues here.
     pub(super) async fn blocking<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut L) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let gone = || Error::Task("the learner is gone: an earlier call of it was cut off".to_owned());
+        let gone = || {
+            Error::Task(
+                "the learner is not available: an earlier call was interrupted; resume the \
+                                   run"
+                .to_owned(),
+            )
+        };
         let mut learner = self.learner.take().ok_or_else(gone)?;
         let task = tokio::task::spawn_blocking(move || {
             let done = work(&mut learner);

@@ -5,49 +5,49 @@ use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
 
-/// Asynchronous GRPO of a tiny decoder on the sort4 task, logged and resumable.
+/// Train a tiny decoder on the sort4 task with asynchronous GRPO, and log the run.
 ///
-/// A killed run goes on where it was when the same command is given again.
+/// If the run is killed, give the same command again to resume it.
 #[derive(Debug, Parser)]
 #[command(name = "async_grpo")]
 pub struct Arguments {
-    /// Training steps, those of earlier sessions included
+    /// Number of training steps, including those of earlier sessions
     #[arg(long, default_value_t = 240, value_parser = positive::<u64>)]
     pub steps: u64,
-    /// Groups in a batch
+    /// Number of groups in a batch
     #[arg(long, default_value_t = 64, value_parser = positive::<usize>)]
     pub batch: usize,
-    /// Samples of each prompt
+    /// Number of samples per prompt
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
     pub group_size: u32,
-    /// Groups in generation at once
+    /// Number of groups generated at once
     #[arg(long, default_value_t = 32, value_parser = positive::<usize>)]
     pub in_flight: usize,
-    /// Complete groups the buffer holds
+    /// Number of complete groups that the buffer holds
     #[arg(long, default_value_t = 32, value_parser = positive::<usize>)]
     pub capacity: usize,
-    /// Largest version gap to train on
+    /// Largest version gap that a group may have when it is trained on
     #[arg(long, default_value_t = 1)]
     pub max_staleness: u64,
-    /// Training steps between publications
+    /// Number of training steps between publications
     #[arg(long, default_value_t = 1, value_parser = positive::<u64>)]
     pub update_interval: u64,
-    /// What becomes of the samples in flight when weights are published
+    /// What to do with the samples in flight when new weights are published
     #[arg(long, alias = "in-flight-mode", value_enum, default_value_t = InFlightSamples::Retract)]
     pub weight_sync: InFlightSamples,
-    /// What becomes of the prompts of stale and aborted groups
+    /// What to do with the prompts of stale and aborted groups
     #[arg(long, value_enum, default_value_t = UnusedPrompts::Retry)]
     pub unused: UnusedPrompts,
-    /// Training steps between checkpoints
+    /// Number of training steps between checkpoints
     #[arg(long, default_value_t = 20, value_parser = positive::<u64>)]
     pub checkpoint_every: u64,
-    /// Seed of weights, shuffling and sampling
+    /// Seed for weights, shuffling and sampling
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where to compute: auto takes CUDA where it answers, else wgpu
+    /// Where to compute: `auto` uses CUDA if there is a CUDA device, otherwise wgpu
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Directory of the run: created, or resumed
+    /// Directory of the run, which is created or resumed
     #[arg(long, default_value = "runs/demo")]
     pub run_dir: PathBuf,
     /// Training prompts, JSON Lines
@@ -56,41 +56,40 @@ pub struct Arguments {
     /// Held-out prompts, JSON Lines
     #[arg(long, default_value = "datasets/sort4-held-out.jsonl")]
     pub held_out: PathBuf,
-    /// The synchronous schedule, for comparison: the same chain without its buffer
+    /// Use the synchronous schedule, for comparison: the same chain without its buffer
     #[arg(long)]
     pub sync: bool,
-    /// Go on with a run whose recorded settings or dataset differ
+    /// Resume the run even if its recorded settings or dataset differ
     #[arg(long)]
     pub accept_changes: bool,
 }
 
-/// What becomes of the samples in flight when weights are published.
+/// What happens to the samples in flight when new weights are published.
 #[derive(Copy, Clone, Debug, ValueEnum)]
 pub enum InFlightSamples {
-    /// They go on after it, their KV cache computed anew
+    /// Samples continue after the publication; their KV cache is computed again
     Retract,
-    /// They go on after it with the KV cache they have
+    /// Samples continue after the publication with their old KV cache
     InPlace,
-    /// It waits for them
+    /// The publication waits until the samples are complete
     Drain,
-    /// They end aborted
+    /// Samples are aborted
     Abort,
 }
 
-/// What becomes of the prompts of stale and aborted groups.
+/// What happens to the prompts of stale and aborted groups.
 #[derive(Copy, Clone, Debug, ValueEnum)]
 pub enum UnusedPrompts {
-    /// Nothing
+    /// Prompts are not used again
     Drop,
-    /// They are leased again, up to three times in all
+    /// Prompts are leased again, up to three times in all
     Retry,
 }
 
 fn positive<T: FromStr + PartialEq + Default>(text: &str) -> Result<T, String> {
     match text.parse() {
-        Ok(count) if count == T::default() => Err("must be at least 1".to_owned()),
-        Ok(count) => Ok(count),
-        Err(_) => Err("expected a whole number, at least 1".to_owned()),
+        Ok(count) if count != T::default() => Ok(count),
+        _ => Err(format!("expected a whole number of at least 1, found `{text}`")),
     }
 }
 

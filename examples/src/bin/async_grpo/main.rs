@@ -1,4 +1,4 @@
-//! The main job: asynchronous GRPO of a tiny decoder, from random weights, on the sort4 task.
+//! The demo: trains a tiny decoder from random weights on the sort4 task, with asynchronous GRPO.
 
 mod arguments;
 mod optimizer;
@@ -21,7 +21,7 @@ use crate::optimizer::adamw;
 use crate::progress::Progress;
 use crate::sort4::Sort4;
 
-/// More epochs than any run needs: the number of steps ends it.
+/// More epochs than any run needs: the run ends after its number of steps.
 const EPOCHS: u32 = 1000;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -46,13 +46,14 @@ async fn demo(arguments: &Arguments) -> Result<()> {
     let dir = arguments.run_dir.display();
     if run.metrics().gauges.step.0 >= arguments.steps {
         println!(
-            "the run in {dir} has made its {} steps; start afresh with `rm -r {dir}` or --run-dir DIR, go on with --steps N",
+            "the run in {dir} has finished its {} steps: continue it with a larger --steps, or start a new run with --run-dir \
+             DIR or after `rm -r {dir}`",
             run.metrics().gauges.step
         );
         return Ok(());
     }
     if run.found().session > 0 {
-        println!("going on with the run in {dir}: {} steps recorded", run.metrics().gauges.step);
+        println!("resuming the run in {dir}: {} steps recorded", run.metrics().gauges.step);
     }
 
     let policy = Policy::init(Config::tiny(task.vocabulary_size()), arguments.seed, &device)?;
@@ -82,7 +83,7 @@ async fn demo(arguments: &Arguments) -> Result<()> {
     report::conclude(&arguments.run_dir, &last)
 }
 
-/// The pipeline, until its last step.
+/// Runs the pipeline until its last step.
 async fn train(
     arguments: &Arguments,
     run: &RunLog,
@@ -112,7 +113,7 @@ async fn train(
         .score(move |response| judge.reward(&response.prompt.fields, response.response()))
         .admit("spread", |group| group.reward_spread() > 0.0)
         .log(run);
-    // The one operator that makes the schedule asynchronous.
+    // This operator alone makes the schedule asynchronous.
     let groups =
         if arguments.sync { groups.boxed() } else { groups.buffer(Capacity::groups(arguments.capacity)).boxed() };
     let mut steps = groups

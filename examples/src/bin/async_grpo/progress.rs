@@ -1,4 +1,4 @@
-//! Live progress: bars on a terminal, plain lines when piped.
+//! Shows live progress: bars on a terminal, plain lines if the output is piped.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anabranch::{Run, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// About how many lines a whole run prints when piped.
+/// About how many lines a whole run prints if the output is piped.
 const LINES: u64 = 20;
 
-/// Shows how the run goes.
+/// Shows the progress of the run.
 pub struct Progress {
     bar: Option<ProgressBar>,
     run: Run,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a run of `steps` steps in all, whose buffer holds `capacity` groups (`None`: it has none).
+    /// Creates the display for a run of `steps` steps in all, whose buffer holds `capacity` groups (`None`: no buffer).
     pub fn new(run: &Run, steps: u64, capacity: Option<usize>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(steps);
@@ -39,7 +39,7 @@ impl Progress {
         }
     }
 
-    /// Shows a step and where the groups are.
+    /// Shows a step, and how many groups are in flight and in the buffer.
     pub fn step(&self, step: &Step) {
         let metrics = self.run.metrics();
         let tokens = metrics.counters.generated_tokens - self.tokens_before;
@@ -59,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();

@@ -1,4 +1,4 @@
-//! The end of the demo: an audit of the log, and a report file beside it.
+//! Ends the demo with an audit of the log and a report file in the run's directory.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,10 +8,10 @@ use anabranch::replay::{Auditor, Verifier};
 use anabranch::{EventKind, ReadLog};
 use anyhow::{Context, Result};
 
-/// Steps between two rows of the learning curve.
+/// Number of steps between two rows of the learning curve.
 const EVERY: u64 = 10;
 
-/// Audits the run in `dir` from its log alone, writes `report.md` into it, and prints both; `last` is the last line.
+/// Audits the run in `dir` from its log, writes `report.md` there, and prints both; `last` is the last line.
 pub fn conclude(dir: &Path, last: &str) -> Result<()> {
     let log = ReadLog::open(dir)?;
     let (mut auditor, mut verifier) = (Auditor::new(), Verifier::new());

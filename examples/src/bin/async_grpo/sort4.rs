@@ -1,4 +1,4 @@
-//! The task: four digits in, the same digits sorted out.
+//! The task: the prompt has four digits, the answer has the same digits in ascending order.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anabranch::policy::{PolicyEngine, Vocabulary};
 use anabranch::{Dataset, Fields, Jsonl, Sampling};
 use anyhow::{Context, Result, anyhow};
 
-/// Tokens of an answer.
+/// Number of tokens in an answer.
 const ANSWER: u32 = 4;
 
-/// The datasets and the vocabulary they are written in.
+/// The datasets and their vocabulary.
 pub struct Sort4 {
     vocabulary: Vocabulary,
     pub train: Dataset,
@@ -34,15 +34,15 @@ impl Sort4 {
         self.vocabulary.len()
     }
 
-    /// Share of the positions of `response` that agree with the answer of its prompt; 0 where the prompt has none, which
-    /// [`open`](Self::open) has ruled out.
+    /// Returns the share of the positions of `response` that agree with the answer of its prompt. A prompt without an answer
+    /// gives 0, but [`open`](Self::open) accepts no such prompt.
     pub fn reward(&self, fields: &Fields, response: &[u32]) -> f64 {
         let Ok(expected) = answer(&self.vocabulary, fields) else { return 0.0 };
         let right = expected.iter().zip(response).filter(|(expected, token)| expected == token).count();
         right as f64 / f64::from(ANSWER)
     }
 
-    /// Share of the held-out prompts that the weights installed on `engine` answer right, greedily.
+    /// Returns the share of held-out prompts that the weights on `engine` answer correctly with greedy sampling.
     pub async fn accuracy(&self, engine: &PolicyEngine) -> Result<f64> {
         let rows = (0..self.held_out.len()).filter_map(|row| self.held_out.prompt(0, row)).collect::<Vec<_>>();
         let prompts = rows.iter().map(|prompt| prompt.tokens.clone()).collect::<Vec<_>>();
@@ -51,7 +51,7 @@ impl Sort4 {
         Ok(right as f64 / rows.len() as f64)
     }
 
-    /// Fixed length, no stop token.
+    /// Sampling settings for answers of fixed length: no stop token.
     pub fn sampling(temperature: f32) -> Sampling {
         Sampling { temperature, max_tokens: ANSWER, ..Sampling::default() }
     }

@@ -1,4 +1,4 @@
-//! A response that ages: begun under v3, finished under v4, trained on under v5.
+//! Draws a response that ages: begun under v3, finished under v4, trained on under v5.
 
 use anabranch::sim::Reply;
 use anabranch::{Granularity, Reason};
@@ -12,7 +12,7 @@ use crate::recording::{End, Facts, Life};
 const Y: u64 = 3;
 const X: u64 = 5;
 const LIMIT: u64 = 2;
-/// When each prompt comes, in milliseconds.
+/// When each prompt becomes available, in milliseconds.
 const ARRIVALS: [u64; 7] = [20, 170, 320, 400, 470, 500, 620];
 
 fn reply(row: u32, sample: u32) -> Reply {
@@ -67,7 +67,7 @@ pub fn verdict(life: &Life, gap: Option<u64>) -> Option<(u64, Sign, String)> {
     })
 }
 
-/// A lane a sample, then one for the group.
+/// One lane per sample, then one for the group.
 fn group(facts: &Facts, name: &str, row: u64) -> Vec<Lane> {
     let life = &facts.lives[&row];
     let mut lanes = Vec::new();
@@ -125,9 +125,9 @@ pub fn draw() -> Result<Chart> {
     Ok(Chart {
         name: "ageing",
         title: "A response that ages through v3, v4 and v5".to_owned(),
-        description: "Group X is begun under v3 and finished under v4: gap 1. While it waits v5 is published: gap 2 when \
-                      it is taken out, which the limit of 2 lets pass. One sample of group Y holds a token of v2: gap 3, \
-                      excluded."
+        description: "Group X begins under v3 and finishes under v4: its gap is 1. While it waits, v5 is published: its gap is \
+                      2 when it is taken out, and the limit of 2 lets it pass. One sample of group Y has a token of v2: its \
+                      gap is 3, so Y is excluded."
             .to_owned(),
         from: 330,
         to: 912,

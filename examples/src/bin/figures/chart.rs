@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-/// What a bar stands for.
+/// The meaning of a bar.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// Tokens written by this version, or its time on the engines.
+    /// Tokens that this version wrote, or the time when the version was installed.
     Version(u64),
     /// A training step.
     Training,
     /// Time spent in the buffer, or before a first token.
     Waiting,
-    /// A publication: generation stands still.
+    /// A publication, while generation pauses.
     Pause,
 }
 
-/// Something that lasts, from and to a millisecond.
+/// A period of time, in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Bar {
     pub from: u64,
@@ -24,7 +24,7 @@ pub struct Bar {
     pub label: String,
 }
 
-/// What a mark says.
+/// The sign of a mark.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
     Consumed,
@@ -33,7 +33,7 @@ pub enum Sign {
     Note,
 }
 
-/// Something that happens at a millisecond.
+/// A moment, in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Mark {
     pub at: u64,
@@ -47,7 +47,7 @@ pub struct Lane {
     pub label: String,
     pub bars: Vec<Bar>,
     pub marks: Vec<Mark>,
-    /// A title for the lanes under it.
+    /// A title for the lanes below it.
     pub heading: bool,
 }
 
@@ -56,14 +56,14 @@ pub struct Chart {
     /// The file's name without its extension.
     pub name: &'static str,
     pub title: String,
-    /// What it shows, in a sentence or two.
+    /// One or two sentences about what the figure shows.
     pub description: String,
     /// The milliseconds that the axis shows.
     pub from: u64,
     pub to: u64,
     pub lanes: Vec<Lane>,
     pub legend: Vec<(Paint, &'static str)>,
-    /// What to read off it.
+    /// Notes below the figure.
     pub notes: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Lane {
     }
 }
 
-/// Columns for the names of lanes, and for time.
+/// Number of columns for the names of lanes, and for time.
 const NAME: usize = 14;
 const TIME: usize = 84;
 
@@ -118,7 +118,7 @@ impl Chart {
         ((at as usize * TIME) / (self.to - self.from) as usize).min(TIME - 1)
     }
 
-    /// The timeline at 100 columns.
+    /// Draws the timeline in 100 columns.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         for lane in &self.lanes {
@@ -175,7 +175,7 @@ impl Chart {
     }
 }
 
-/// The lines of a text that are at most so long.
+/// Breaks a text into lines of at most this length.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

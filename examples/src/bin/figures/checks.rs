@@ -1,4 +1,4 @@
-//! Entry and exit checks: A starts first, B and C complete before it, and what is stale is found when it is taken out.
+//! Draws the entry and exit checks: A starts first, B and C complete before A, and A is found stale when it is taken out.
 
 use anabranch::Granularity;
 use anabranch::sim::{End as Script, Reply};
@@ -12,7 +12,7 @@ use crate::recording::Facts;
 /// The groups that the figure follows, in the order of their leases; all others keep the learner busy.
 const NAMED: [(u64, &str); 6] = [(12, "A"), (16, "B"), (17, "C"), (18, "D"), (19, "E"), (20, "F")];
 const LIMIT: u64 = 1;
-/// When each prompt comes, in milliseconds.
+/// When each prompt becomes available, in milliseconds.
 const ARRIVALS: [u64; 21] =
     [20, 20, 20, 170, 170, 170, 320, 320, 320, 470, 470, 470, 484, 620, 620, 620, 632, 638, 644, 650, 781];
 
@@ -80,9 +80,9 @@ pub fn draw() -> Result<Chart> {
     Ok(Chart {
         name: "checks",
         title: "Entry checks, buffer and exit check".to_owned(),
-        description: "Groups A, B and C start in this order and complete in the order B, C, A, in which they leave the \
-                      buffer. D is aborted and E filtered when they arrive. When v5 is out, B and C of v4 pass a limit of 1; \
-                      A, begun under v3, is excluded, and the batch waits for F."
+        description: "Groups A, B and C start in this order. They complete, and leave the buffer, in the order B, C, A. D is \
+                      aborted and E is filtered when they arrive. After v5 is published, B and C of v4 pass a limit of 1. A \
+                      began under v3 and is excluded, so the batch waits for F."
             .to_owned(),
         from: 470,
         to: 920,
@@ -95,8 +95,8 @@ pub fn draw() -> Result<Chart> {
         ],
         notes: vec![
             format!(
-                "First in, first out by completion: B, C, A. D and E are judged when they arrive and never enter the buffer; \
-                 A when it is taken out: v5 is installed, its oldest version is v3, and the limit is {LIMIT}."
+                "First in, first out by completion: B, C, A. D and E are judged when they arrive and never enter the buffer. A \
+                 is judged when it is taken out: v5 is installed, A's oldest version is v3, and the limit is {LIMIT}."
             ),
         ],
     })

@@ -1,5 +1,5 @@
 //! Draws the figures of the documentation from the logs of real runs on a scripted engine, in virtual time. Prints each
-//! as text and writes `docs/figures/*.svg`, or with `--check` compares them with what it would write.
+//! figure as text and writes `docs/figures/*.svg`. With `--check` it compares the existing files with the new ones.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -22,7 +22,7 @@ fn charts() -> Result<Vec<Chart>> {
     Ok(vec![schedules::draw()?, versions::draw()?, ageing::draw()?, checks::draw()?])
 }
 
-/// The files and their content, by path under the directory of the documentation.
+/// The content of each file, by its path under `docs`.
 fn files(charts: &[Chart]) -> Result<Vec<(String, String)>> {
     let figures = charts.iter().map(|chart| (format!("figures/{}.svg", chart.name), svg::draw(chart)));
     Ok(figures.chain([("overlap.md".to_owned(), overlap::page()?)]).collect())
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     for argument in env::args().skip(1) {
         match argument.as_str() {
             "--check" => check = true,
-            flag if flag.starts_with('-') => bail!("unknown flag {flag}; usage: figures [--check] [DIR]"),
+            flag if flag.starts_with('-') => bail!("expected `figures [--check] [DIR]`, found the flag `{flag}`"),
             path => dir = path.into(),
         }
     }
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
         if check {
             let found = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             if found != content {
-                bail!("{} is not what the run draws: run figures without --check", path.display());
+                bail!("{} differs from the figure of the run: run figures without --check", path.display());
             }
             println!("checked {}", path.display());
         } else {
@@ -72,7 +72,7 @@ mod tests {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
         for (name, content) in files(&charts().unwrap()).unwrap() {
             let found = fs::read_to_string(docs.join(&name)).unwrap_or_else(|error| panic!("docs/{name}: {error}"));
-            assert!(found == content, "docs/{name} is not what the run draws: run figures");
+            assert!(found == content, "docs/{name} differs from the figure of the run: run figures");
         }
     }
 

@@ -1,4 +1,4 @@
-//! How much of generation and training overlaps, and what that costs: the tables of `docs/overlap.md`.
+//! Measures how far generation and training overlap, and the cost: the tables of `docs/overlap.md`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,11 +14,11 @@ const STEPS: usize = 200;
 const BATCH: usize = 32;
 const SAMPLES: u32 = 4;
 const INSTALLATION: Duration = ms(5_000);
-/// No group is ever so old.
+/// A gap that no group reaches.
 const UNLIMITED: u64 = u64::MAX;
 
-/// What sample `sample` of prompt `row` does: 1 to 8 tokens, a token 100 to 199 seconds. Times are that long, to the
-/// millisecond, so that hardly two samples end at the same one: ties have no order of their own.
+/// The script of sample `sample` of prompt `row`: 1 to 8 tokens, each taking 100 to 199 seconds. The times are long and
+/// have millisecond precision, so that two samples hardly ever end at the same moment: ties have no defined order.
 fn reply(row: u32, sample: u32) -> Reply {
     let (tokens, each) = length(row, sample);
     Reply::tokens(tokens, each)
@@ -36,14 +36,14 @@ fn time(row: u32, sample: u32) -> Duration {
     each * tokens
 }
 
-/// Slot time over slots of the first 200 batches: what their generation takes where no slot is ever idle.
+/// The slot time of the first 200 batches, divided by the slots: the time of their generation if no slot is ever idle.
 fn generation() -> Duration {
     let rows = 0..(STEPS * BATCH) as u32;
     let slot_time: Duration = rows.flat_map(|row| (0..SAMPLES).map(move |sample| time(row, sample))).sum();
     slot_time / (BATCH as u32 * SAMPLES)
 }
 
-/// A step's training at a rate ratio.
+/// The duration of a training step at a rate ratio.
 fn training((numerator, denominator): (u32, u32)) -> Duration {
     ms((generation() * numerator / denominator / STEPS as u32).as_millis() as u64)
 }
@@ -73,7 +73,7 @@ fn of(part: Duration, whole: Duration) -> f64 {
     part.as_secs_f64() / whole.as_secs_f64()
 }
 
-/// One chain at three rate ratios: how long it takes with and without a buffer.
+/// Measures one chain at three rate ratios, with and without a buffer.
 fn schedules(page: &mut String) -> Result<()> {
     page.push_str("| training : generation | without `.buffer` | with `.buffer` | learner waits | mean gap |\n");
     page.push_str("|---:|---:|---:|---:|---:|\n");
@@ -102,27 +102,27 @@ fn mean_gap(audit: &Audit) -> String {
     audit.gap.consumed.mean().map_or_else(|| "-".to_owned(), |gap| format!("{gap:.2}"))
 }
 
-/// Tokens of excluded groups, of all tokens of groups that are settled.
+/// The share of excluded groups in the tokens of all settled groups.
 fn discarded(audit: &Audit) -> f64 {
     let wasted: u64 = audit.tokens.wasted.values().sum();
     wasted as f64 / (wasted + audit.tokens.consumed).max(1) as f64
 }
 
-/// Steps of each of these runs: there are many.
+/// Number of steps of each of these runs; small, because there are many runs.
 const FEWER: usize = STEPS / 2;
-/// In groups: a quarter of a batch, a batch, four.
+/// Capacities in groups: a quarter of a batch, one batch, four batches.
 const CAPACITIES: [(&str, usize); 3] = [("¼", BATCH / 4), ("1", BATCH), ("4", 4 * BATCH)];
 const LIMITS: [u64; 5] = [0, 1, 2, 4, UNLIMITED];
 const INTERVALS: [u64; 2] = [1, 4];
 
 fn cell(rate: (u32, u32), capacity: usize, limit: u64, interval: u64) -> Result<(Audit, Duration)> {
-    // Enough prompts for whatever is discarded.
+    // Enough prompts to replace all discarded groups.
     let rows = (8 * FEWER * BATCH) as u32;
     let recording = record(Setup { rows, limit, interval, steps: FEWER, ..setup(rate, Some(capacity)) })?;
     Ok((audit(&recording.events), recording.makespan))
 }
 
-/// Capacity × limit × interval, where training is as slow as generation and where it is twice as slow.
+/// Measures capacity × limit × interval, with training as slow as generation and with training twice as slow.
 fn settings(page: &mut String) -> Result<()> {
     page.push_str(
         "| capacity | limit | interval | makespan | waits | discarded | gap | makespan | waits | discarded | gap |\n",
@@ -152,37 +152,39 @@ fn settings(page: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// The page.
+/// Writes the page.
 pub fn page() -> Result<String> {
     let mut page = format!(
         "# Overlap\n\n\
-         What `.buffer` gains and what it costs, measured on the scripted engine in virtual time. `figures` writes this page,\n\
-         and a test compares it with what the runs give. Each run makes {STEPS} training steps of {BATCH} groups of {SAMPLES} \
-         samples, with\n{BATCH} groups in flight (sample granularity). Samples are uneven: 1 to 8 tokens, a token taking up to \
-         twice as long\nin one as in another. A publication takes {:.1} % of a step's generation.\n\n\
+         This page shows how much time `.buffer` saves and what it costs, measured on the scripted engine in virtual time.\n\
+         The program `figures` writes the page, and a test compares it with the results of the runs. Each run makes {STEPS}\n\
+         training steps of {BATCH} groups of {SAMPLES} samples, with {BATCH} groups in flight (sample granularity). The samples \
+         are\nuneven: each has 1 to 8 tokens, and a token of one sample may take twice as long as a token of another. A\n\
+         publication takes {:.1} % of the generation time of a step.\n\n\
          ## The two schedules\n\n\
-         The buffer holds four batches, every step publishes, no limit on gaps. Times are multiples of the longer of\n\
-         generation (total slot time over slots) and training: 1 would be perfect overlap.\n\n",
+         The buffer holds four batches, every step publishes, and gaps are not limited. Times are multiples of the longer of\n\
+         the generation time (total slot time divided by the slots) and the training time: 1 would be perfect overlap.\n\n",
         100.0 * of(INSTALLATION * STEPS as u32, generation()),
     );
     schedules(&mut page)?;
     let _ = write!(
         page,
-        "\nWithout a buffer the makespan is the sum of generation, training and publication, and a batch's generation lasts as\n\
-         long as its slowest sample. With one, at ratios ½ and 2 it stays within 1.03. The balanced row has no bound: whichever\n\
-         side happens to be slow for a while holds up the other.\n\n\
+        "\nWithout a buffer the makespan is the sum of generation, training and publication, and the generation of a batch\n\
+         lasts as long as its slowest sample. With a buffer it stays within 1.03 at ratios ½ and 2. In the balanced row\n\
+         neither side is always the slower one: if one is slow for a while, the other waits.\n\n\
          ## Capacity, limit, interval\n\n\
-         {FEWER} steps each. The capacity is in batches, the interval in training steps. The first four results are for\n\
-         training as slow as generation, the last four for training twice as slow. Makespans are multiples of the longer of\n\
-         the two, as above; waits are the learner's, a share of the makespan; discarded is the share of stale groups in all\n\
-         tokens of consumed and stale groups (their prompts are not retried); the gap is the mean of consumed groups.\n\n",
+         Each run makes {FEWER} steps. The capacity is in batches, the interval in training steps. The first four results are\n\
+         for training as slow as generation, the last four for training twice as slow. Makespans are multiples of the longer\n\
+         of the two, as above. *Waits* is the share of the makespan in which the learner waits. *Discarded* is the share of\n\
+         stale groups in the tokens of consumed and stale groups; prompts of stale groups are not retried. *Gap* is the mean\n\
+         version gap of consumed groups.\n\n",
     );
     settings(&mut page)?;
     page.push_str(
-        "\nA limit below the gap that buffer and interval bring about is paid for twice: in discarded tokens and in a learner\n\
-         that waits. A smaller buffer keeps gaps down without discarding, down to about a batch; below that it holds up\n\
-         generation, because nothing new is submitted while a completed group waits for room. With longer intervals gaps are\n\
-         smaller and coarser: a version then stands for several steps, which the step lag shows.\n",
+        "\nA limit below the gap that buffer and interval produce costs twice: tokens are discarded, and the learner waits. A\n\
+         smaller buffer keeps gaps small without discarding, down to about one batch. A buffer smaller than a batch slows\n\
+         generation down, because no new group is submitted while a completed group waits for room. With longer intervals\n\
+         gaps are smaller, but one version then covers several training steps; the step lag shows that.\n",
     );
     Ok(page)
 }

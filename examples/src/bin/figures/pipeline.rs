@@ -1,4 +1,4 @@
-//! The chain that every figure and the table run, on a scripted engine in virtual time.
+//! The chain behind every figure and table, on a scripted engine in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// A chain and the script of its engine.
 #[derive(Copy, Clone)]
 pub struct Setup {
-    /// Prompts of the dataset.
+    /// Number of prompts in the dataset.
     pub rows: u32,
-    /// What a sample of a prompt does.
+    /// The script of each sample of a prompt.
     pub reply: fn(row: u32, sample: u32) -> Reply,
-    /// When a prompt can be leased first, since the start.
+    /// When a prompt becomes available, since the start.
     pub arrival: fn(row: u32) -> Duration,
-    /// Whether groups whose samples are all as long as each other are filtered.
+    /// Whether to filter groups whose samples all have the same length.
     pub spread: bool,
     pub samples: u32,
     pub in_flight: usize,
     pub granularity: Granularity,
-    /// Groups that the buffer holds; without one the chain is synchronous.
+    /// Number of groups that the buffer holds; without a buffer the chain is synchronous.
     pub capacity: Option<usize>,
     pub limit: u64,
     pub batch: usize,
     pub training: Duration,
     pub installation: Duration,
-    /// Training steps between publications.
+    /// Number of training steps between publications.
     pub interval: u64,
-    /// After so many training steps the chain is dropped.
+    /// After this many training steps the chain is dropped.
     pub steps: usize,
 }
 
-/// What a run left: its log, its completed groups, and its length.
+/// The result of a run: its log, its completed groups, and its length.
 pub struct Recording {
     pub events: Vec<Event>,
     pub groups: BTreeMap<GroupId, Group>,
@@ -78,7 +78,7 @@ async fn run(setup: Setup) -> Result<Recording> {
     groups
         .fresh(MaxStaleness(setup.limit))
         .batch(setup.batch)
-        // Scripted training time passes here: paused time stands still while the learner's thread runs.
+        // The scripted training time passes here, because paused time does not advance while the learner's thread runs.
         .then(move |batch| async move {
             sleep(setup.training).await;
             batch

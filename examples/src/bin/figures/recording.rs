@@ -1,4 +1,4 @@
-//! What figures draw, read from a run's log. Times are milliseconds since its start.
+//! The facts that figures draw, read from a run's log. Times are in milliseconds since the start of the run.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct TrainingStep {
     pub groups: Vec<(u64, u64, u64)>,
 }
 
-/// What settled a group.
+/// How a group was settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Consumed { step: u64 },
@@ -50,7 +50,7 @@ pub struct Life {
     pub samples: Vec<SampleLife>,
 }
 
-/// A part of a sample's generation: under these weights, or before its first token.
+/// A part of a sample's generation: under one version, or before the first token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub from: u64,
@@ -58,7 +58,7 @@ pub struct Segment {
     pub span: Option<VersionSpan>,
 }
 
-/// A run's log as figures need it.
+/// A run's log in the form that figures need.
 pub struct Facts {
     pub publications: Vec<Publication>,
     pub steps: Vec<TrainingStep>,
@@ -130,8 +130,7 @@ impl Facts {
         self.publications.iter().find(|publication| publication.version == version)
     }
 
-    /// The parts of a sample's generation; its tokens' times are not logged, so that a part ends with the publication
-    /// after it.
+    /// Returns the parts of a sample's generation. The log has no times of tokens, so a part ends at the next publication.
     pub fn segments(&self, sample: &SampleLife) -> Vec<Segment> {
         let mut segments = Vec::new();
         let mut from = sample.submitted;
@@ -156,7 +155,7 @@ impl Facts {
         segments
     }
 
-    /// How many groups the buffer holds: the times at which that changes, and to what.
+    /// Returns how many groups the buffer holds: the times of the changes, with the new number.
     pub fn buffered(&self) -> Vec<(u64, usize)> {
         let mut changes: BTreeMap<u64, i64> = BTreeMap::new();
         for life in self.lives.values() {
@@ -173,7 +172,7 @@ impl Facts {
         changes.into_iter().map(change).collect()
     }
 
-    /// Which slot each group had: the lowest free one. The log does not number slots.
+    /// Returns the slot of each group: the lowest free one, because the log does not number slots.
     pub fn slots(&self) -> Vec<Vec<u64>> {
         let mut order: Vec<(u64, u64)> = self.lives.iter().map(|(&row, life)| (life.leased, row)).collect();
         order.sort_unstable();

@@ -1,4 +1,4 @@
-//! The two schedules of one chain: with `.buffer`, generation goes on while the learner trains.
+//! Draws two schedules of one chain: with `.buffer`, generation continues while the learner trains.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::chart::{Chart, Lane, Paint, Sign};
 use crate::pipeline::{Setup, ms, record};
 use crate::recording::Facts;
 
-/// What each group's generation takes, in milliseconds.
+/// How long each group's generation takes, in milliseconds.
 const GENERATION: [u64; 12] = [184, 112, 88, 216, 148, 124, 232, 96, 164, 136, 204, 116];
 const BATCH: usize = 2;
 const STEPS: usize = GENERATION.len() / BATCH;
 const TRAINING: Duration = ms(190);
 const INSTALLATION: Duration = ms(15);
-/// How far from a publication its name stands, in milliseconds.
+/// The distance between a publication and its name, in milliseconds.
 const BESIDE: u64 = 26;
 
 fn setup(capacity: Option<usize>) -> Setup {
@@ -97,8 +97,8 @@ pub fn draw() -> Result<Chart> {
         name: "schedules",
         title: "Two schedules of one chain".to_owned(),
         description:
-            "Twelve groups in two slots and six training steps, without and with a buffer. Without it the slots \
-                      are idle while the learner trains; with it they are busy, and the whole takes less time."
+            "Twelve groups in two slots and six training steps, without and with a buffer. Without the buffer the slots \
+                      are idle while the learner trains. With the buffer they stay busy, and the run takes less time."
                 .to_owned(),
         from: 0,
         to: synchronous.makespan + 2 * BESIDE,

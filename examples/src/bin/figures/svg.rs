@@ -1,4 +1,4 @@
-//! A timeline as an SVG that brings its own background, so that pages of any colour can show it.
+//! A timeline as an SVG with its own background, so that pages of any colour can show it.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ const TOP: f64 = 58.0;
 const LANE: f64 = 28.0;
 const HEADING: f64 = 30.0;
 const BAR: f64 = 20.0;
-/// Characters of a note's line.
+/// Number of characters in a line of a note.
 const NOTE: usize = 104;
 
-/// Fills on which dark text reads well, and whose neighbours differ in hue and brightness for every kind of sight.
+/// Fills on which dark text is readable. Neighbours differ in hue and brightness, for colour-blind readers too.
 const VERSIONS: [&str; 7] = ["#a9d5f5", "#f5c26b", "#7fd1ae", "#e9a9cc", "#f2e58f", "#c3b4f2", "#f3a48c"];
 
 const STYLE: &str = "text{font-family:sans-serif;font-size:12px;fill:#1f2328}\
@@ -30,7 +30,7 @@ fn fill(paint: Paint) -> (&'static str, &'static str) {
     }
 }
 
-/// The width of a text of 11 px, roughly.
+/// The approximate width of a text of 11 px.
 fn width(text: &str) -> f64 {
     text.chars().count() as f64 * 6.3
 }
@@ -63,7 +63,7 @@ impl Page<'_> {
         let (from, to) = (self.x(bar.from), self.x(bar.to));
         let (colour, class) = fill(bar.paint);
         let dashes = if bar.paint == Paint::Waiting { r#" stroke-dasharray="3 2""# } else { "" };
-        // A light edge tells dark neighbours apart.
+        // A light edge separates dark neighbours.
         let edge = if bar.paint == Paint::Training { "#ffffff" } else { "#57606a" };
         let _ = writeln!(
             self.body,
@@ -102,7 +102,7 @@ impl Page<'_> {
         lane.marks.iter().for_each(|mark| self.mark(mark, top));
     }
 
-    /// Lines at the ticks over the lanes, and the axis under them.
+    /// Draws lines at the ticks over the lanes, and the axis below them.
     fn axis(&mut self, bottom: f64) {
         for tick in self.chart.ticks().collect::<Vec<_>>() {
             let x = self.x(tick);
@@ -138,16 +138,16 @@ impl Page<'_> {
     }
 }
 
-/// Whether the legend and any note end before the page does.
+/// Whether the legend and the notes fit on the page.
 #[cfg(test)]
 pub fn fits(chart: &Chart) -> bool {
     let legend: f64 = chart.legend.iter().map(|(_, meaning)| 28.0 + width(meaning) + 16.0).sum();
-    // Notes are set in 12 px, not 11.
+    // The font of notes is 12 px, not 11.
     let note = NOTE as f64 * width("n") * 12.0 / 11.0;
     LEFT + (legend - 16.0).max(note) <= WIDTH - RIGHT / 3.0
 }
 
-/// The figure as a file.
+/// Writes the figure as a file.
 pub fn draw(chart: &Chart) -> String {
     let mut page = Page { chart, body: String::new() };
     let height_of = |lane: &Lane| if lane.heading { HEADING } else { LANE };

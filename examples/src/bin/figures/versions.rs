@@ -1,4 +1,5 @@
-//! Training steps and published versions are two clocks: with an update interval of 3, every third step publishes.
+//! Draws training steps and published versions, which are two clocks: with an update interval of 3, every third step
+//! publishes.
 
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ pub fn draw() -> Result<Chart> {
     Ok(Chart {
         name: "versions",
         title: format!("Training steps and published versions, update interval {INTERVAL}"),
-        description: "Steps 9, 12 and 15 publish v3, v4 and v5; the steps between publish nothing. The version gap of the \
-                      group that a step trains on grows with publications, its step lag with every step."
+        description: "Steps 9, 12 and 15 publish v3, v4 and v5; the steps in between publish nothing. The version gap of a \
+                      group grows with each publication, its step lag with each training step."
             .to_owned(),
         from: shown().next().map_or(0, |step| step.taken - 10),
         to: facts.makespan + 35,
@@ -74,8 +75,8 @@ pub fn draw() -> Result<Chart> {
             (Paint::Pause, "publication"),
         ],
         notes: vec![
-            "Gap and lag are those of the group when its step takes it: step 12 finds 11 steps complete and v3 on the engines, \
-             so that g12, made wholly by v3 (the weights of step 9), has gap 0 and step lag 2."
+            "Gap and lag are shown for the moment when the step takes its group. At step 12, 11 steps are complete and v3 is \
+             installed. Group g12 was generated entirely by v3 (the weights of step 9): its gap is 0 and its step lag 2."
                 .to_owned(),
         ],
     })
