@@ -9,8 +9,8 @@ use anabranch_core::{Group, Sample, Status};
 /// from it. Also true if fewer than two samples have a reward.
 ///
 /// ```
-/// # use anabranch_core::{Dataset, Error, Fields, Group};
-/// # use anabranch_stream::{InFlight, RolloutExt, Samples, filters};
+/// # use anabranch_core::{Dataset, Error, Fields};
+/// # use anabranch_stream::{InFlight, Rollout, RolloutExt, Samples, filters};
 /// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("zero_spread", filters::zero_spread)
 /// # }
@@ -23,8 +23,7 @@ pub fn zero_spread(group: &Group) -> bool {
 ///
 /// ```
 /// # use anabranch_core::Error;
-/// # use anabranch_stream::Rollout;
-/// # use anabranch_stream::{RolloutExt, filters};
+/// # use anabranch_stream::{Rollout, RolloutExt, filters};
 /// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("truncated", filters::truncated)
 /// # }
@@ -38,8 +37,7 @@ pub fn truncated(group: &Group) -> bool {
 ///
 /// ```
 /// # use anabranch_core::Error;
-/// # use anabranch_stream::Rollout;
-/// # use anabranch_stream::{RolloutExt, filters};
+/// # use anabranch_stream::{Rollout, RolloutExt, filters};
 /// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("failed", filters::failed)
 /// # }
@@ -53,8 +51,7 @@ pub fn failed(group: &Group) -> bool {
 ///
 /// ```
 /// # use anabranch_core::Error;
-/// # use anabranch_stream::Rollout;
-/// # use anabranch_stream::{RolloutExt, filters};
+/// # use anabranch_stream::{Rollout, RolloutExt, filters};
 /// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
 /// groups.reject("overlong", filters::overlong(4096))
 /// # }
