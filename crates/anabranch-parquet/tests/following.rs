@@ -6,8 +6,9 @@ mod scripted;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Event, Fields, Journal, MemoryJournal, ResumeState, Run, Seq};
+use anabranch_core::{Event, Journal, MemoryJournal, Seq};
 use anabranch_parquet::{Segments, follow};
+use anabranch_stream::Run;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use scripted::{HandClock, Script};
 
@@ -16,8 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 fn recorded() -> (Arc<MemoryJournal>, Vec<Event>) {
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run =
-        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
+    let run = Run::builder("scripted").journal(journal.clone()).clock(clock.session_clock()).open().unwrap();
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(20);

@@ -7,11 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{BoxError, Event, Fields, Journal, MemoryJournal, ResumeState, Run, Seq};
+use anabranch_core::{BoxError, Event, Journal, MemoryJournal, Seq};
 use anabranch_parquet::arrow::array::{AsArray, RecordBatch};
 use anabranch_parquet::arrow::compute::concat_batches;
 use anabranch_parquet::arrow::datatypes::UInt64Type;
 use anabranch_parquet::{SegmentReader, Segments, Table, TableError, TableRows, Unsealed};
+use anabranch_stream::Run;
 use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt};
 
@@ -25,8 +26,7 @@ struct Recorded {
 fn recorded() -> Recorded {
     let journal = Arc::new(MemoryJournal::new());
     let clock = HandClock::default();
-    let run =
-        Run::new("scripted", journal.clone(), ResumeState::default(), clock.session_clock(), Fields::new(), false);
+    let run = Run::builder("scripted").journal(journal.clone()).clock(clock.session_clock()).open().unwrap();
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(40);

@@ -60,13 +60,13 @@ where
     P: FnMut(&GroupId) -> Result<Group, F> + Send + 'a,
     F: Into<BoxError> + 'a,
 {
-    let events = events.into_iter();
+    let recorded = events.into_iter().filter_map(move |event| {
+        let event = event.map_err(|error| failed("an event cannot be read", error));
+        event.and_then(|event| replayed(event, &mut payload)).transpose()
+    });
     Replay(Box::pin(try_stream! {
-        for event in events {
-            let event = event.map_err(|error| failed("an event cannot be read", error))?;
-            if let Some(replayed) = replayed(event, &mut payload)? {
-                yield replayed;
-            }
+        for replayed in recorded {
+            yield replayed?;
         }
     }))
 }

@@ -1,9 +1,9 @@
 //! Adaptors of `tokio-stream` between the operators of a chain: items carry all that the operators need, so that whatever
 //! passes them on may stand anywhere before `.train`.
 //!
-//! `futures` and `tokio-stream` both have a trait named `StreamExt`. Import both under other names, or as `_`: a method
-//! that only one of them has (`timeout`, `merge`; `into_future`, `buffered`) is called as usual, and one that both have
-//! (`map`, `next`, `filter_map`, `take_while`) by the name of its trait, as here.
+//! `futures` and `tokio-stream` both have a trait named `StreamExt`. Import both, under other names or as `_`. A method that
+//! only one of them has (`throttle`; `boxed`) is called as usual. One that both have (`map`, `next`, `filter_map`,
+//! `take_while`), or that an operator has itself (`timeout`), is called by the name of its trait, as here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{StreamExt as TokioStreamExt, StreamMap};
 
-use common::{Laws, RecordReceipt, dataset, ms};
+use common::{Laws, Recorded, dataset, ms};
 
 mod common;
 
 #[tokio::test(start_paused = true)]
 async fn adaptors_may_stand_between_any_two_operators() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let run = &recorded.run;
     // Every fifth prompt takes so long that the timeout behind `generate` passes first.
     let engine = Sim::scripted(|call| {
@@ -35,7 +35,8 @@ async fn adaptors_may_stand_between_any_two_operators() {
 
     let prompts = run.prompts(dataset(40));
     let prompts = TokioStreamExt::map(prompts, |lease| lease);
-    let groups = prompts.generate(&engine, InFlight::groups(3), Samples(2)).timeout(ms(50));
+    let groups = prompts.generate(&engine, InFlight::groups(3), Samples(2));
+    let groups = TokioStreamExt::timeout(groups, ms(50));
     // Only the timeouts go: a group that leaves a chain is excluded with a reason, by `admit`.
     let groups = TokioStreamExt::filter_map(groups, move |group| {
         heard.fetch_add(u64::from(group.is_err()), Ordering::Relaxed);
@@ -69,7 +70,7 @@ async fn adaptors_may_stand_between_any_two_operators() {
 /// A closed channel ends the chain, as any source does.
 #[tokio::test(start_paused = true)]
 async fn groups_out_of_a_channel_are_adopted() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let (sender, receiver) = tokio::sync::mpsc::channel(2);
     let version = anabranch_core::SpanVersion::Exact(anabranch_core::Version(0));
     let made: Vec<_> = (0..6).map(|row| common::adopted(&recorded.run, row, &[version])).collect();
@@ -90,7 +91,7 @@ async fn groups_out_of_a_channel_are_adopted() {
 /// Two datasets in one chain: the key of a `StreamMap` says whose turn it was.
 #[tokio::test(start_paused = true)]
 async fn sources_are_merged_by_a_stream_map() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let engine = Sim::fixed(2, ms(5));
     let of = |name: &str, rows: u32| {
         let rows = (0..rows).map(|row| (vec![row], anabranch_core::Fields::new())).collect();
@@ -115,10 +116,10 @@ async fn sources_are_merged_by_a_stream_map() {
 /// An error that an adaptor makes ends the chain behind it, as an operator's does.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_can_be_made_an_error() {
-    let recorded = RecordReceipt::new();
+    let recorded = Recorded::new();
     let engine = Sim::scripted(|_| Reply::tokens(1, Duration::from_secs(3600)));
     let groups = recorded.run.prompts(dataset(4)).generate(&engine, InFlight::groups(2), Samples(1));
-    let groups = TokioStreamExt::map(groups.timeout(ms(100)), |group| {
+    let groups = TokioStreamExt::map(TokioStreamExt::timeout(groups, ms(100)), |group| {
         group.unwrap_or_else(|_| Err(Error::Task("the engine said nothing for 100 ms".to_owned())))
     });
     let mut batches = Box::pin(groups.log(&recorded.run).buffer(Capacity::groups(2)).batch(1));
