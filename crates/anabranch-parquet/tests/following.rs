@@ -21,7 +21,7 @@ fn recorded() -> (Arc<MemoryJournal>, Vec<Event>) {
     let mut script = Script::new(run, clock);
     script.publish();
     script.play(20);
-    script.run.finish();
+    drop(script.run.finish());
     let events = journal.events();
     (journal, events)
 }

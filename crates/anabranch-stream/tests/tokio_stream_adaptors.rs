@@ -88,29 +88,33 @@ async fn groups_out_of_a_channel_are_adopted() {
     assert_eq!(completed.len(), 6);
 }
 
-/// Two datasets in one chain: the key of a `StreamMap` says whose turn it was.
+/// Groups out of two channels in one chain: the key of a `StreamMap` says which of them a group came from.
 #[tokio::test(start_paused = true)]
 async fn sources_are_merged_by_a_stream_map() {
     let recorded = Recorded::new();
-    let engine = Sim::fixed(2, ms(5));
-    let of = |name: &str, rows: u32| {
-        let rows = (0..rows).map(|row| (vec![row], anabranch_core::Fields::new())).collect();
-        recorded.run.prompts(anabranch_core::Dataset::new(name, rows).unwrap()).boxed()
-    };
+    let version = anabranch_core::SpanVersion::Exact(anabranch_core::Version(0));
     let mut sources = StreamMap::new();
-    sources.insert("easy", of("easy", 6));
-    sources.insert("hard", of("hard", 4));
-    let leases = TokioStreamExt::map(sources, |(name, lease)| {
-        let lease = lease?;
-        assert_eq!(&*lease.id().prompt.dataset, name);
-        Ok::<_, Error>(lease)
+    for (key, rows, every) in [(0, 0..6, ms(10)), (1, 6..10, ms(15))] {
+        let groups: Vec<_> = rows.map(|row| common::adopted(&recorded.run, row, &[version])).collect();
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            for group in groups {
+                tokio::time::sleep(every).await;
+                sender.send(group).await.unwrap();
+            }
+        });
+        sources.insert(key, ReceiverStream::new(receiver));
+    }
+    let groups = TokioStreamExt::map(sources, |(key, group)| {
+        assert_eq!(key == 1, group.id.prompt.row >= 6, "{}", group.id);
+        Ok::<_, Error>(group)
     });
-    let groups = leases.generate(&engine, InFlight::groups(4), Samples(1)).log(&recorded.run);
-    let batches: Vec<_> = groups.batch(5).try_collect().await.unwrap();
+    let batches: Vec<_> = groups.log(&recorded.run).batch(5).try_collect().await.unwrap();
+    let mut rows: Vec<u64> = batches.iter().flat_map(|batch| &batch.groups).map(|group| group.id.prompt.row).collect();
     assert_eq!(batches.len(), 2);
-    let leased = recorded.ids(|kind| if let EventKind::Leased { id, .. } = kind { Some(id) } else { None });
-    assert_eq!(leased.iter().filter(|id| id.starts_with("easy/")).count(), 6);
-    assert_eq!(leased.iter().filter(|id| id.starts_with("hard/")).count(), 4);
+    assert_ne!(rows, (0..10).collect::<Vec<_>>(), "the two take turns");
+    rows.sort_unstable();
+    assert_eq!(rows, (0..10).collect::<Vec<_>>());
 }
 
 /// An error that an adaptor makes ends the chain behind it, as an operator's does.
