@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anabranch_cli::Source;
 use anabranch_core::{Event, Group, Sample, SpanVersion, Spans, Version};
 use anabranch_log::ReadLog;
-use anabranch_parquet::{Segments, TABLES, Table};
+use anabranch_parquet::{Segments, TABLES, TableSchema};
 use anabranch_replay::{Auditor, Recompute, Recorder, Verifier};
 use arrow::array::RecordBatch;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -116,10 +116,10 @@ fn long(event: &Event) -> Option<Group> {
 }
 
 /// What a table of a run has, file by file.
-type Arrays = (&'static Table, Vec<Vec<RecordBatch>>);
+type Arrays = (&'static TableSchema, Vec<Vec<RecordBatch>>);
 
 fn arrays(folder: &Path) -> Vec<Arrays> {
-    let files = |table: &Table| {
+    let files = |table: &TableSchema| {
         let mut paths: Vec<_> = std::fs::read_dir(folder.join(table.name)).expect("a folder").flatten().collect();
         paths.sort_by_key(std::fs::DirEntry::path);
         let read = |entry: std::fs::DirEntry| {

@@ -35,6 +35,13 @@ impl MemoryJournal {
     pub fn events(&self) -> Vec<Event> {
         self.state.lock().events.clone()
     }
+
+    /// The events from `first` on, at most `most`.
+    pub fn events_from(&self, first: Seq, most: usize) -> Vec<Event> {
+        let state = self.state.lock();
+        let before = usize::try_from(first.0.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        state.events.iter().skip(before).take(most).cloned().collect()
+    }
 }
 
 impl Journal for MemoryJournal {

@@ -25,6 +25,7 @@ pub mod fuzz;
 mod head;
 mod keys;
 mod layout;
+mod live;
 mod lock;
 mod open;
 mod queue;
@@ -37,6 +38,7 @@ mod write;
 
 pub use database::Events;
 pub use error::{OpenError, ReadError, SealError};
+pub use live::LiveLog;
 pub use open::{Durability, Found, RunLog, RunLogOptions};
 pub use read::{Counts, ReadLog};
 pub use salvage::{Missing, SalvageError, Salvaged, Sealed, salvage};
@@ -52,6 +54,7 @@ mod auto_traits {
     const _: () = {
         shared::<RunLog>();
         shared::<ReadLog>();
+        shared::<LiveLog>();
         shared::<OpenError>();
         shared::<ReadError>();
         shared::<SealError>();

@@ -20,7 +20,7 @@ use crate::recover::{Recovered, recover};
 use crate::retain::Retention;
 use crate::seal::Keeper;
 use crate::write::Store;
-use crate::{OpenError, SealError, Sealer, layout};
+use crate::{LiveLog, OpenError, SealError, Sealer, layout};
 
 /// When an acknowledged event survives what.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,6 +43,7 @@ pub struct RunLog {
     run: Run,
     path: Option<PathBuf>,
     found: Found,
+    live: LiveLog,
     /// Gone once closed.
     open: Option<Open>,
 }
@@ -113,6 +114,11 @@ impl RunLog {
     /// What the opening found of earlier sessions.
     pub fn found(&self) -> Found {
         self.found
+    }
+
+    /// Reads what is recorded while the run is open.
+    pub fn live(&self) -> LiveLog {
+        self.live.clone()
     }
 
     /// Waits until everything recorded so far survives a power loss. Blocks.
@@ -294,21 +300,23 @@ impl RunLogOptions {
             // Accepted changes are recorded; others were refused above.
             run.configure(RUN_SETTINGS, settings).map_err(OpenError::Changed)?;
         }
-        let log = RunLog { run, path: Some(path.to_owned()), found, open: Some(open) };
+        let live = LiveLog::on_disk(store.clone());
+        let log = RunLog { run, path: Some(path.to_owned()), found, live, open: Some(open) };
         store.wait_written(store.appended())?;
         Ok(log)
     }
 
     fn in_memory(self, path: &Path) -> RunLog {
+        let journal = Arc::new(MemoryJournal::new());
         let run = Run::new(
             self.name.unwrap_or_else(|| name_of(path)),
-            Arc::new(MemoryJournal::new()),
+            journal.clone(),
             ResumeState::default(),
             self.clock.unwrap_or_else(SessionClock::monotonic),
             self.settings.unwrap_or_default(),
             self.accept_changes,
         );
-        RunLog { run, path: None, found: Found::default(), open: None }
+        RunLog { run, path: None, found: Found::default(), live: LiveLog::in_memory(journal), open: None }
     }
 
     /// Refuses settings of the run that differ from those recorded, unless that is accepted.

@@ -132,6 +132,18 @@ impl Store {
         Ok(self.with_database(|database| database.segment(Seq(first), Seq(end), groups, None))??)
     }
 
+    /// The events appended from `first` on, at most `most`.
+    pub(crate) fn events(&self, first: Seq, most: usize) -> Result<Vec<Event>, JournalError> {
+        let end = self.appended();
+        if first.0 >= end {
+            return Ok(Vec::new());
+        }
+        self.wait_written(end)?;
+        let most = most.min(usize::try_from(end - first.0).unwrap_or(usize::MAX));
+        let events = self.with_database(|database| database.events(first).take(most).collect::<Result<_, _>>())?;
+        events.map_err(|error: ReadError| JournalError::caused(error.to_string(), error))
+    }
+
     /// The writer's loop: ends when the store is closing and the queue is empty, or after a failure.
     pub(crate) fn write_until_closed(&self, head: &HeadFile) {
         let mut sealable = self.queue.lock().heads.completed;

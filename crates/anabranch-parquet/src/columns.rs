@@ -10,17 +10,17 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::error::ArrowError;
 
-use crate::schema::{Column, Kind, Table, fields};
+use crate::schema::{Column, Kind, TableSchema, fields};
 
 /// The rows of a record batch that is being made, and the columns made of them so far.
 pub(crate) struct Columns<'a, T> {
-    table: &'static Table,
+    table: &'static TableSchema,
     rows: &'a [T],
     done: Vec<ArrayRef>,
 }
 
 impl<'a, T> Columns<'a, T> {
-    pub(crate) fn new(table: &'static Table, rows: &'a [T]) -> Self {
+    pub(crate) fn new(table: &'static TableSchema, rows: &'a [T]) -> Self {
         Self { table, rows, done: Vec::with_capacity(table.columns.len()) }
     }
 

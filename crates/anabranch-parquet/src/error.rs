@@ -80,6 +80,14 @@ pub enum SegmentError {
         /// Why.
         source: BoxError,
     },
+    /// Rows could not be made of events.
+    #[error("rows of table `{table}`: {source}")]
+    Rows {
+        /// Of which table.
+        table: &'static str,
+        /// Why.
+        source: arrow::error::ArrowError,
+    },
     /// An event or a payload could not be encoded or decoded.
     #[error("{what}: {source}")]
     Codec {

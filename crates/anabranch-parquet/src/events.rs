@@ -173,11 +173,11 @@ fn enablers(enablers: &[&Enabler]) -> Vec<ArrayRef> {
     ]
 }
 
-/// A row of `publications`: the installation, and its `Publishing` where it has one.
-pub(crate) type Publication<'a> = (&'a Event, Option<&'a Event>);
+/// A row that joins two events: the one that ends something, and the one that began it, where it is known.
+pub(crate) type JoinedRow<'a> = (&'a Event, Option<&'a Event>);
 
-/// Rows of `publications`.
-pub(crate) fn publications(rows: &[Publication<'_>]) -> Result<RecordBatch, ArrowError> {
+/// Rows of `publications`: each installation, and its `Publishing`.
+pub(crate) fn publications(rows: &[JoinedRow<'_>]) -> Result<RecordBatch, ArrowError> {
     use EventKind as K;
     let mut columns = Columns::new(&PUBLICATIONS, rows);
     columns.u64(|(event, _)| Some(event.seq.0));
@@ -202,11 +202,8 @@ pub(crate) fn publications(rows: &[Publication<'_>]) -> Result<RecordBatch, Arro
     columns.finish()
 }
 
-/// A row of `steps`: the step, and its `BatchTaken`.
-pub(crate) type Step<'a> = (&'a Event, Option<&'a Event>);
-
-/// Rows of `steps`.
-pub(crate) fn steps(rows: &[Step<'_>]) -> Result<RecordBatch, ArrowError> {
+/// Rows of `steps`: each step, and its `BatchTaken`.
+pub(crate) fn steps(rows: &[JoinedRow<'_>]) -> Result<RecordBatch, ArrowError> {
     use EventKind as K;
     let mut columns = Columns::new(&STEPS, rows);
     columns.u64(|(event, _)| Some(event.seq.0));

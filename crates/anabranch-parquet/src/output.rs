@@ -15,7 +15,7 @@ use parquet::schema::types::ColumnPath;
 use crate::SegmentError;
 use crate::failpoint;
 use crate::manifest::{SegmentFile, hex, sync_directory};
-use crate::schema::Table;
+use crate::schema::TableSchema;
 
 /// Rows of a row group: what a reader must hold to skip the rest.
 const ROW_GROUP: usize = 1 << 16;
@@ -43,7 +43,7 @@ impl Write for Checked {
 }
 
 pub(crate) struct Output {
-    table: &'static Table,
+    table: &'static TableSchema,
     name: String,
     path: PathBuf,
     part: PathBuf,
@@ -54,7 +54,7 @@ pub(crate) struct Output {
 /// Different groups that the Bloom filter of a row group has room for, at most.
 const GROUPS: u64 = 1 << 10;
 
-pub(crate) fn properties(table: &Table) -> WriterProperties {
+pub(crate) fn properties(table: &TableSchema) -> WriterProperties {
     let random = ColumnPath::from(vec!["logprobs".to_owned(), "list".to_owned(), "element".to_owned()]);
     let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
     let properties = WriterProperties::builder()
@@ -81,7 +81,12 @@ pub(crate) fn properties(table: &Table) -> WriterProperties {
 
 impl Output {
     /// Begins the file of `table` for the events `first` to `last`.
-    pub(crate) fn create(folder: &Path, table: &'static Table, first: Seq, last: Seq) -> Result<Self, SegmentError> {
+    pub(crate) fn create(
+        folder: &Path,
+        table: &'static TableSchema,
+        first: Seq,
+        last: Seq,
+    ) -> Result<Self, SegmentError> {
         let name = format!("{}/{:012}-{:012}.parquet", table.name, first.0, last.0);
         let path = folder.join(&name);
         let part = path.with_extension("part");
@@ -92,10 +97,9 @@ impl Output {
         Ok(Self { table, name, path, part, rows: 0, writer })
     }
 
-    pub(crate) fn write(&mut self, batch: Result<RecordBatch, arrow::error::ArrowError>) -> Result<(), SegmentError> {
-        let batch = batch.map_err(SegmentError::parquet(&self.part))?;
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), SegmentError> {
         self.rows += batch.num_rows() as u64;
-        self.writer.write(&batch).map_err(SegmentError::parquet(&self.part))
+        self.writer.write(batch).map_err(SegmentError::parquet(&self.part))
     }
 
     /// Closes the file and waits until its bytes are on the disk; it keeps its `.part` name.

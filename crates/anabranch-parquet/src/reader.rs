@@ -16,10 +16,11 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::ParquetStatisticsPolicy;
 
-use crate::SegmentError;
 use crate::decode::Rows;
+use crate::encode::Joined;
 use crate::manifest::{self, Manifest, hex};
-use crate::schema::{EVENTS, GROUPS, SAMPLES, Table};
+use crate::schema::{EVENTS, GROUPS, SAMPLES, TableSchema};
+use crate::{SegmentError, Table, TableRows};
 
 /// Rows decoded at a time.
 const BATCH: usize = 1024;
@@ -82,6 +83,11 @@ impl SegmentReader {
     /// Wall time of that event, in milliseconds since the Unix epoch.
     pub fn sealed_at_ms(&self) -> Option<u64> {
         self.manifests.last().map(|manifest| manifest.wall_ms)
+    }
+
+    /// The rows of a table, of all segments known here: those that it had when it was opened or refreshed.
+    pub fn table(&self, table: Table) -> TableRows {
+        TableRows::of_segments(table, Self::of(self.folder.clone(), self.manifests.clone()))
     }
 
     /// All events, in order. After an error the iterator ends.
@@ -234,8 +240,28 @@ impl SegmentReader {
         Ok(decoded.flatten().take_while(move |decoded| !std::mem::replace(&mut failed, decoded.is_err())))
     }
 
+    /// The last sealed event that begins what a later one ends. The search goes back from the end.
+    pub(crate) fn last_begun(&self, joined: Joined) -> Result<Option<Event>, SegmentError> {
+        for segment in (0..self.manifests.len()).rev() {
+            let mut found = None;
+            for events in self.segment_events(segment)? {
+                found = joined.last_begun(events?).or(found);
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads a table of a segment: the columns named (all, where none is), the rows of event `only` where given.
-    fn scan(&self, segment: usize, table: &Table, columns: &[&str], only: Option<Seq>) -> Result<Scan, SegmentError> {
+    fn scan(
+        &self,
+        segment: usize,
+        table: &TableSchema,
+        columns: &[&str],
+        only: Option<Seq>,
+    ) -> Result<Scan, SegmentError> {
         let named = self.manifests.get(segment).and_then(|manifest| manifest.file(table.name));
         let path = self.folder.join(named.map_or(table.name, |file| &file.path));
         let file = File::open(&path).map_err(SegmentError::io("open", &path))?;
@@ -285,7 +311,7 @@ fn decode(path: &Path, batch: &RecordBatch) -> [Option<Result<Vec<Event>, Segmen
     [Some(Ok(events)), failed]
 }
 
-type Batches = Box<dyn Iterator<Item = Result<Vec<Event>, SegmentError>>>;
+type Batches = Box<dyn Iterator<Item = Result<Vec<Event>, SegmentError>> + Send>;
 
 /// The events of all segments: see [`SegmentReader::events`].
 #[must_use = "iterators do nothing unless advanced"]

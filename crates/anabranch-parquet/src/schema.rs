@@ -49,9 +49,9 @@ pub struct Column {
     pub meaning: &'static str,
 }
 
-/// A table.
+/// What a table is: its name, its columns, and what they mean.
 #[derive(Copy, Clone, Debug)]
-pub struct Table {
+pub struct TableSchema {
     /// Its name, and that of its directory.
     pub name: &'static str,
     /// What a row is.
@@ -125,7 +125,7 @@ static SPANS: [Column; 6] = [
 ];
 
 /// Everything that happened: one row an event. The other tables can be computed from it and the payloads.
-pub static EVENTS: Table = Table {
+pub static EVENTS: TableSchema = TableSchema {
     name: "events",
     meaning: "One row per event of the log. `raw` alone is enough to rebuild the log; the typed columns are for \
               queries. A column is absent (NULL) for kinds of events that do not have it.",
@@ -200,7 +200,7 @@ pub static EVENTS: Table = Table {
 };
 
 /// Groups as they were completed: one row each; what became of them later stands in [`EVENTS`].
-pub static GROUPS: Table = Table {
+pub static GROUPS: TableSchema = TableSchema {
     name: "groups",
     meaning: "One row per completed group. The outcome of the group is in `events`: `excluded`, or `batch_taken` with \
               the group in its list.",
@@ -235,7 +235,7 @@ pub static GROUPS: Table = Table {
 };
 
 /// Samples of completed groups.
-pub static SAMPLES: Table = Table {
+pub static SAMPLES: TableSchema = TableSchema {
     name: "samples",
     meaning: "One row per sample of a completed group.",
     columns: &[
@@ -282,7 +282,7 @@ pub static SAMPLES: Table = Table {
 };
 
 /// Installations of weights on the engines.
-pub static PUBLICATIONS: Table = Table {
+pub static PUBLICATIONS: TableSchema = TableSchema {
     name: "publications",
     meaning: "One row per installation of weights on the engines. The time when generation resumed is in `events` \
               (`generation_resumed` of the same version and session).",
@@ -304,7 +304,7 @@ pub static PUBLICATIONS: Table = Table {
 };
 
 /// Training steps with their batches.
-pub static STEPS: Table = Table {
+pub static STEPS: TableSchema = TableSchema {
     name: "steps",
     meaning: "One row per training step (`stepped`), with its batch. A step trained again from the log is in `events` \
               (`restepped`), and so is a batch whose step was never trained.",
@@ -328,7 +328,7 @@ pub static STEPS: Table = Table {
 };
 
 /// All tables, in the order in which a segment writes them.
-pub static TABLES: [&Table; 5] = [&EVENTS, &GROUPS, &SAMPLES, &PUBLICATIONS, &STEPS];
+pub static TABLES: [&TableSchema; 5] = [&EVENTS, &GROUPS, &SAMPLES, &PUBLICATIONS, &STEPS];
 
 impl Kind {
     /// The Arrow type.
@@ -380,7 +380,7 @@ pub(crate) fn fields(columns: &[Column]) -> Fields {
     columns.iter().map(|column| Field::new(column.name, column.kind.data_type(), column.optional)).collect()
 }
 
-impl Table {
+impl TableSchema {
     /// The Arrow schema.
     pub fn arrow(&self) -> SchemaRef {
         Arc::new(Schema::new(fields(self.columns)))

@@ -3,19 +3,14 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use anabranch_core::{BoxError, Event, EventKind, FORMAT, Group, GroupId, Seq};
+use anabranch_core::{BoxError, Event, FORMAT, Group, GroupId, Seq};
 
-use crate::events::{self, Publication, Step, stepped, taken_for};
+use crate::encode::{self, CompletedGroups, EVENTS_AT_ONCE, GROUPS_AT_ONCE, Joined};
 use crate::manifest::{self, Manifest};
 use crate::output::{Closed, Output};
-use crate::payloads::{self, SampleRow};
-use crate::schema::{EVENTS, GROUPS, PUBLICATIONS, SAMPLES, SCHEMA, STEPS, TABLES};
-use crate::{SegmentError, SegmentReader};
+use crate::schema::SCHEMA;
+use crate::{SegmentError, SegmentReader, Table};
 
-/// Groups held in memory at a time while sealing.
-const GROUPS_AT_ONCE: usize = 64;
-/// Events encoded at a time.
-const EVENTS_AT_ONCE: usize = 1 << 12;
 /// Where [`Segments::seal_all`] ends a segment: completed groups, and events.
 const SEGMENT: (usize, usize) = (256, 1 << 13);
 
@@ -35,7 +30,7 @@ impl Segments {
     /// [`SegmentError::Newer`], naming the file, where what is sealed cannot be trusted.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SegmentError> {
         let folder = folder.into();
-        let names: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
+        let names = Table::ALL.map(Table::name);
         for name in names.iter().chain([&manifest::DIRECTORY]) {
             let directory = folder.join(name);
             fs::create_dir_all(&directory).map_err(SegmentError::io("create", &directory))?;
@@ -106,8 +101,8 @@ impl Segments {
         }
         let mut closed = vec![self.write_events(events)?];
         closed.extend(self.write_groups(events, payload)?);
-        closed.push(self.write_publications(events)?);
-        closed.push(self.write_steps(events)?);
+        closed.push(self.write_joined(Table::Publications, Joined::Publications, events)?);
+        closed.push(self.write_joined(Table::Steps, Joined::Steps, events)?);
         let files = closed.into_iter().map(Closed::rename).collect::<Result<_, _>>()?;
         let manifest = Manifest {
             number: self.manifests.len() as u64 + 1,
@@ -141,7 +136,7 @@ impl Segments {
             if event.seq < self.next() {
                 continue;
             }
-            groups += usize::from(matches!(event.kind, EventKind::Completed { .. }));
+            groups += usize::from(encode::completes(&event));
             pending.push(event);
             if groups >= SEGMENT.0 || pending.len() >= SEGMENT.1 {
                 self.seal(&pending, &mut payload)?;
@@ -157,16 +152,15 @@ impl Segments {
         Ok(sealed)
     }
 
-    fn output(&self, table: &'static crate::schema::Table, events: &[Event]) -> Result<Output, SegmentError> {
+    fn output(&self, table: Table, events: &[Event]) -> Result<Output, SegmentError> {
         let (first, last) = (events.first().map_or(Seq(0), |e| e.seq), events.last().map_or(Seq(0), |e| e.seq));
-        Output::create(&self.folder, table, first, last)
+        Output::create(&self.folder, table.schema(), first, last)
     }
 
     fn write_events(&self, events: &[Event]) -> Result<Closed, SegmentError> {
-        let mut output = self.output(&EVENTS, events)?;
+        let mut output = self.output(Table::Events, events)?;
         for chunk in events.chunks(EVENTS_AT_ONCE) {
-            let rows: Vec<(&Event, Vec<u8>)> = chunk.iter().map(encode).collect::<Result<_, _>>()?;
-            output.write(events::events(&rows))?;
+            output.write(&encode::events(chunk)?)?;
         }
         output.close()
     }
@@ -176,106 +170,21 @@ impl Segments {
         events: &[Event],
         mut payload: impl FnMut(&GroupId) -> Result<Group, BoxError>,
     ) -> Result<[Closed; 2], SegmentError> {
-        let (mut groups, mut samples) = (self.output(&GROUPS, events)?, self.output(&SAMPLES, events)?);
-        let completed: Vec<&Event> =
-            events.iter().filter(|event| matches!(event.kind, EventKind::Completed { .. })).collect();
+        let (mut groups, mut samples) = (self.output(Table::Groups, events)?, self.output(Table::Samples, events)?);
+        let completed: Vec<&Event> = events.iter().filter(|event| encode::completes(event)).collect();
         for chunk in completed.chunks(GROUPS_AT_ONCE) {
-            let rows: Vec<(&Event, Group, Vec<u8>)> =
-                chunk.iter().map(|event| completed_group(event, &mut payload)).collect::<Result<_, _>>()?;
-            groups.write(payloads::groups(&rows))?;
-            let rows: Vec<SampleRow<'_>> = rows
-                .iter()
-                .flat_map(|(event, group, _)| {
-                    group.samples.iter().zip(0..).map(move |(sample, index)| (event.seq.0, group, index, sample))
-                })
-                .collect();
-            samples.write(payloads::samples(&rows))?;
+            let completed = CompletedGroups::read(chunk.iter().copied(), &mut payload)?;
+            groups.write(&completed.groups()?)?;
+            samples.write(&completed.samples()?)?;
         }
         Ok([groups.close()?, samples.close()?])
     }
 
-    fn write_publications(&self, events: &[Event]) -> Result<Closed, SegmentError> {
-        let begun =
-            |kind: &EventKind| if let EventKind::Publishing { version, .. } = kind { Some(*version) } else { None };
-        let wanted =
-            |kind: &EventKind| if let EventKind::Published { version, .. } = kind { Some(*version) } else { None };
-        let earlier = self.earlier(events, |kind| wanted(kind).map(|v| v.0), |kind| begun(kind).map(|v| v.0))?;
-        let mut last = earlier.as_ref();
-        let mut rows: Vec<Publication<'_>> = Vec::new();
-        for event in events {
-            match &event.kind {
-                EventKind::Publishing { .. } => last = Some(event),
-                EventKind::Published { version, .. } => {
-                    rows.push((event, last.filter(|publishing| begun(&publishing.kind) == Some(*version))));
-                }
-                EventKind::Reinstalled { .. } => rows.push((event, None)),
-                _ => {}
-            }
-        }
-        let mut output = self.output(&PUBLICATIONS, events)?;
-        output.write(events::publications(&rows))?;
+    /// At most the last thing that was begun can be open, so that one earlier event is enough.
+    fn write_joined(&self, table: Table, joined: Joined, events: &[Event]) -> Result<Closed, SegmentError> {
+        let earlier = if joined.began_before(events) { self.reader().last_begun(joined)? } else { None };
+        let mut output = self.output(table, events)?;
+        output.write(&joined.rows(events, earlier.as_ref())?)?;
         output.close()
     }
-
-    fn write_steps(&self, events: &[Event]) -> Result<Closed, SegmentError> {
-        let earlier = self.earlier(events, stepped, taken_for)?;
-        let mut last = earlier.as_ref();
-        let mut rows: Vec<Step<'_>> = Vec::new();
-        for event in events {
-            if taken_for(&event.kind).is_some() {
-                last = Some(event);
-            } else if let Some(step) = stepped(&event.kind) {
-                rows.push((event, last.filter(|taken| taken_for(&taken.kind) == Some(step))));
-            }
-        }
-        let mut output = self.output(&STEPS, events)?;
-        output.write(events::steps(&rows))?;
-        output.close()
-    }
-
-    /// What the first event of `events` that is `wanted` refers to, where that lies in an earlier segment: `begun` gives
-    /// the same number for it. At most the last sealed one can be open, so the search goes back from the end.
-    fn earlier(
-        &self,
-        events: &[Event],
-        wanted: impl Fn(&EventKind) -> Option<u64>,
-        begun: impl Fn(&EventKind) -> Option<u64>,
-    ) -> Result<Option<Event>, SegmentError> {
-        let met = events.iter().find(|event| wanted(&event.kind).is_some() || begun(&event.kind).is_some());
-        if met.and_then(|event| wanted(&event.kind)).is_none() {
-            return Ok(None);
-        }
-        let reader = self.reader();
-        for segment in (0..self.manifests.len()).rev() {
-            let mut found = None;
-            for events in reader.segment_events(segment)? {
-                found = events?.into_iter().rfind(|event| begun(&event.kind).is_some()).or(found);
-            }
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-}
-
-fn encode(event: &Event) -> Result<(&Event, Vec<u8>), SegmentError> {
-    let raw = postcard::to_stdvec(event);
-    Ok((event, raw.map_err(|source| SegmentError::Codec { what: format!("event {}", event.seq), source })?))
-}
-
-fn completed_group<'a>(
-    event: &'a Event,
-    payload: &mut impl FnMut(&GroupId) -> Result<Group, BoxError>,
-) -> Result<(&'a Event, Group, Vec<u8>), SegmentError> {
-    let refused = |group: GroupId, source: BoxError| SegmentError::Payload { group, seq: event.seq, source };
-    let EventKind::Completed { id, .. } = &event.kind else {
-        return Err(SegmentError::Events(format!("{} completes no group", event.seq).into()));
-    };
-    let group = payload(id).map_err(|error| refused(id.clone(), error))?;
-    if group.id != *id {
-        return Err(refused(id.clone(), format!("the payload handed over is that of {}", group.id).into()));
-    }
-    let raw = payloads::raw(&group).map_err(|error| refused(id.clone(), error.into()))?;
-    Ok((event, group, raw))
 }

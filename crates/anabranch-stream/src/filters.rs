@@ -11,7 +11,7 @@ use anabranch_core::{Group, Sample, Status};
 /// ```
 /// # use anabranch_core::{Dataset, Error, Fields};
 /// # use anabranch_stream::{InFlight, Rollout, RolloutExt, Samples, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Rollout, Error>> {
 /// groups.reject("zero_spread", filters::zero_spread)
 /// # }
 /// ```
@@ -24,7 +24,7 @@ pub fn zero_spread(group: &Group) -> bool {
 /// ```
 /// # use anabranch_core::Error;
 /// # use anabranch_stream::{Rollout, RolloutExt, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Rollout, Error>> {
 /// groups.reject("truncated", filters::truncated)
 /// # }
 /// ```
@@ -38,7 +38,7 @@ pub fn truncated(group: &Group) -> bool {
 /// ```
 /// # use anabranch_core::Error;
 /// # use anabranch_stream::{Rollout, RolloutExt, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Rollout, Error>> {
 /// groups.reject("failed", filters::failed)
 /// # }
 /// ```
@@ -52,7 +52,7 @@ pub fn failed(group: &Group) -> bool {
 /// ```
 /// # use anabranch_core::Error;
 /// # use anabranch_stream::{Rollout, RolloutExt, filters};
-/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Group, Error>> {
+/// # fn chain(groups: impl futures::Stream<Item = Result<Rollout, Error>>) -> impl futures::Stream<Item = Result<Rollout, Error>> {
 /// groups.reject("overlong", filters::overlong(4096))
 /// # }
 /// ```

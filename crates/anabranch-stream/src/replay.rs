@@ -1,5 +1,6 @@
 //! Replays a recorded run as a stream of batches and exclusions, and trains a learner on it again.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -7,6 +8,8 @@ use anabranch_core::{
     Batch, BoxError, Digest, Error, Event, EventKind, Group, GroupId, JournalError, Learner, Reason, RecordedBatch,
     Seq, Then, TrainingStep,
 };
+use async_stream::try_stream;
+use futures::stream::BoxStream;
 use futures::{Stream, TryStreamExt};
 
 /// A record of the log that matters for training.
@@ -34,13 +37,9 @@ pub enum Replayed {
     },
 }
 
-/// Stream for [`replay`].
-#[derive(Debug)]
-pub struct Replay<I, P> {
-    events: I,
-    payload: P,
-    ended: bool,
-}
+/// Stream of what a log recorded: see [`replay`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Replay<'a>(BoxStream<'a, Result<Replayed, Error>>);
 
 /// Returns the recorded batches, exclusions and steps of a log as a stream, from its events in order and the payloads
 /// of completed groups. It writes nothing and needs no engine.
@@ -54,45 +53,42 @@ pub struct Replay<I, P> {
 /// # Errors
 /// Yields an error if an event or a payload cannot be read, or if the groups of a batch differ from the recorded ones.
 /// The stream then ends.
-pub fn replay<I, E, P, F>(events: I, payload: P) -> Replay<I::IntoIter, P>
+pub fn replay<'a, I, E, P, F>(events: I, mut payload: P) -> Replay<'a>
 where
     I: IntoIterator<Item = Result<Event, E>>,
-    E: Into<BoxError>,
-    P: FnMut(&GroupId) -> Result<Group, F>,
-    F: Into<BoxError>,
+    I::IntoIter: Send + 'a,
+    E: Into<BoxError> + 'a,
+    P: FnMut(&GroupId) -> Result<Group, F> + Send + 'a,
+    F: Into<BoxError> + 'a,
 {
-    Replay { events: events.into_iter(), payload, ended: false }
+    let recorded = events.into_iter().filter_map(move |event| {
+        let event = event.map_err(|error| failed("cannot read an event", error));
+        event.and_then(|event| replayed(event, &mut payload)).transpose()
+    });
+    Replay(Box::pin(try_stream! {
+        for replayed in recorded {
+            yield replayed?;
+        }
+    }))
 }
 
-/// Nothing in it is pinned.
-impl<I, P> Unpin for Replay<I, P> {}
-
-impl<I, E, P, F> Replay<I, P>
-where
-    I: Iterator<Item = Result<Event, E>>,
-    E: Into<BoxError>,
-    P: FnMut(&GroupId) -> Result<Group, F>,
-    F: Into<BoxError>,
-{
-    fn next_recorded(&mut self) -> Result<Option<Replayed>, Error> {
-        for event in self.events.by_ref() {
-            let event = event.map_err(|error| failed("cannot read an event", error))?;
-            let seq = event.seq;
-            return Ok(Some(match event.kind {
-                EventKind::Excluded { id, reason, then, .. } => Replayed::Excluded { seq, id, reason, then },
-                EventKind::Stepped { step, weights, .. } => Replayed::Stepped { step, weights },
-                EventKind::BatchTaken { step, version, groups, digest } => {
-                    let recorded = RecordedBatch { taken: seq, step, version, groups, digest, stepped: None };
-                    Replayed::Batch(Box::new(recall(&recorded, |id| {
-                        let payload = (self.payload)(id);
-                        payload.map_err(|error| failed(&format!("cannot read the payload of group {id}"), error))
-                    })?))
-                }
-                _ => continue,
-            }));
+/// What the event tells about training; `None` for most events.
+fn replayed<F: Into<BoxError>>(
+    event: Event,
+    mut payload: impl FnMut(&GroupId) -> Result<Group, F>,
+) -> Result<Option<Replayed>, Error> {
+    let seq = event.seq;
+    Ok(Some(match event.kind {
+        EventKind::Excluded { id, reason, then, .. } => Replayed::Excluded { seq, id, reason, then },
+        EventKind::Stepped { step, weights, .. } => Replayed::Stepped { step, weights },
+        EventKind::BatchTaken { step, version, groups, digest } => {
+            let recorded = RecordedBatch { taken: seq, step, version, groups, digest, stepped: None };
+            Replayed::Batch(Box::new(recall(&recorded, |id| {
+                payload(id).map_err(|error| failed(&format!("cannot read the payload of group {id}"), error))
+            })?))
         }
-        Ok(None)
-    }
+        _ => return Ok(None),
+    }))
 }
 
 /// Reads a recorded batch: the same groups in the same order, with the same digest.
@@ -121,23 +117,17 @@ fn failed(what: &str, error: impl Into<BoxError>) -> Error {
     Error::Journal(JournalError::new(format!("{what}: {}", error.into())))
 }
 
-impl<I, E, P, F> Stream for Replay<I, P>
-where
-    I: Iterator<Item = Result<Event, E>>,
-    E: Into<BoxError>,
-    P: FnMut(&GroupId) -> Result<Group, F>,
-    F: Into<BoxError>,
-{
+impl Stream for Replay<'_> {
     type Item = Result<Replayed, Error>;
 
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        if this.ended {
-            return Poll::Ready(None);
-        }
-        let next = this.next_recorded().transpose();
-        this.ended = !matches!(next, Some(Ok(_)));
-        Poll::Ready(next)
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(cx)
+    }
+}
+
+impl fmt::Debug for Replay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay").finish_non_exhaustive()
     }
 }
 
@@ -157,13 +147,6 @@ impl Retrained {
     pub fn is_equal(&self) -> bool {
         self.recorded.is_none_or(|recorded| recorded == self.weights)
     }
-}
-
-struct Retraining<S, L> {
-    replayed: S,
-    learner: L,
-    /// The last step, until its recorded digest is read.
-    made: Option<Retrained>,
 }
 
 /// Trains `learner` again on the batches of a [`replay`]. The learner must be in the state in which the run began. Each
@@ -208,39 +191,39 @@ struct Retraining<S, L> {
 /// # Ok(())
 /// # }
 /// ```
-pub fn retrain<S, L>(replayed: S, learner: L) -> impl Stream<Item = Result<Retrained, Error>>
+pub fn retrain<'a, S, L>(mut replayed: S, mut learner: L) -> BoxStream<'a, Result<Retrained, Error>>
 where
-    S: Stream<Item = Result<Replayed, Error>> + Unpin,
+    S: Stream<Item = Result<Replayed, Error>> + Send + Unpin + 'a,
     L: Learner,
 {
-    let begun = Retraining { replayed, learner, made: None };
-    futures::stream::try_unfold(begun, |mut retraining| async move {
-        loop {
-            match retraining.replayed.try_next().await? {
-                Some(Replayed::Batch(batch)) => {
+    Box::pin(try_stream! {
+        // The step made last, until the log says which weights it gave.
+        let mut made: Option<Retrained> = None;
+        while let Some(recorded) = replayed.try_next().await? {
+            match recorded {
+                Replayed::Batch(batch) => {
                     let step = batch.step;
-                    let mut learner = retraining.learner;
                     let work = tokio::task::spawn_blocking(move || {
                         let report = learner.step(&batch);
                         (learner, report)
                     });
-                    let (learner, report) =
-                        work.await.map_err(|error| Error::Task(format!("the learner's step: {error}")))?;
-                    retraining.learner = learner;
-                    let made = Retrained { step, weights: report?.weights, recorded: None };
-                    if let Some(before) = retraining.made.replace(made) {
-                        return Ok(Some((before, retraining)));
+                    let worked = work.await.map_err(|error| Error::Task(format!("the learner's step: {error}")))?;
+                    learner = worked.0;
+                    let before = made.replace(Retrained { step, weights: worked.1?.weights, recorded: None });
+                    if let Some(before) = before {
+                        yield before;
                     }
                 }
-                Some(Replayed::Stepped { step, weights }) => {
-                    if let Some(mut made) = retraining.made.take_if(|made| made.step == step) {
-                        made.recorded = Some(weights);
-                        return Ok(Some((made, retraining)));
+                Replayed::Stepped { step, weights } => {
+                    if let Some(made) = made.take_if(|made| made.step == step) {
+                        yield Retrained { recorded: Some(weights), ..made };
                     }
                 }
-                Some(Replayed::Excluded { .. }) => {}
-                None => return Ok(retraining.made.take().map(|made| (made, retraining))),
+                Replayed::Excluded { .. } => {}
             }
+        }
+        if let Some(made) = made {
+            yield made;
         }
     })
 }

@@ -2,6 +2,7 @@
 
 mod jsonl;
 mod run_log;
+mod table;
 
 pub use anabranch_core::*;
 pub use anabranch_log::{
@@ -15,6 +16,9 @@ pub use run_log::{ReadLog, RunLog, salvage};
 
 /// Parquet segments.
 pub use anabranch_parquet as parquet;
+/// The version of Arrow whose record batches [`RunLog::table`] gives.
+pub use anabranch_parquet::arrow;
+pub use anabranch_parquet::{Table, TableError, TableRows};
 /// The Llama-family policy on CubeCL.
 #[cfg(feature = "policy")]
 pub use anabranch_policy as policy;

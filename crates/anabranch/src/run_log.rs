@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anabranch_core::BoxError;
 use anabranch_log::{Durability, OpenError, RunLogOptions, SalvageError, Salvaged, SealError, Sealed, Sealer, Segment};
@@ -64,7 +65,7 @@ impl Deref for RunLog {
 /// A run that no writer has open, for audits and exports: its log, and its Parquet segments for the payloads that the log
 /// has dropped. Dereferences to the log's own reader.
 #[derive(Debug)]
-pub struct ReadLog(anabranch_log::ReadLog);
+pub struct ReadLog(pub(crate) Arc<anabranch_log::ReadLog>);
 
 impl ReadLog {
     /// Opens the run in the directory `path` for reading; several readers may.
@@ -85,7 +86,7 @@ impl ReadLog {
 
     fn with_segments(log: anabranch_log::ReadLog) -> Self {
         let payloads = SealedPayloads::of(segments_of(log.path()));
-        Self(log.reading(move |id| Ok(payloads.read(id)?)))
+        Self(Arc::new(log.reading(move |id| Ok(payloads.read(id)?))))
     }
 }
 
@@ -114,7 +115,7 @@ pub fn salvage(run: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, 
     anabranch_log::salvage(run, to, sealed)
 }
 
-fn segments_of(run: &Path) -> PathBuf {
+pub(crate) fn segments_of(run: &Path) -> PathBuf {
     run.join("parquet")
 }
 
