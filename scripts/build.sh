@@ -13,7 +13,7 @@ fi
 crates=$(cargo tree --locked --workspace --edges normal,build --prefix none --format '{p}' | sed '/^$/d; s/ (\*)$//' | sort -u | wc -l)
 cat <<EOF
 This is the first build in $target. It compiles $crates crates and
-RocksDB's C++, 343 files, which take the longest. On 2 cores expect about 25 minutes, on 16 about 4; this
+RocksDB's C++, 343 files, which take the longest. On 2 cores expect about 22 minutes, on 16 about 5; this
 machine has $(nproc). Later builds compile only what changed.
 EOF
 # On a terminal cargo's own bar shows the progress.
