@@ -15,8 +15,7 @@ print(*sorted(p["name"] for p in json.load(sys.stdin)["packages"] if p["publish"
 
 # A dirty working tree is packaged too: the check is of the files, not of their commit.
 rm -rf "$target/package"
-cargo package --locked --allow-dirty --no-verify --quiet "${crates[@]/#/--package=}" 2>&1 |
-    grep -v -e '^warning: ignoring ' -e '^warning: manifest has no ' -e '^ *|$' -e 'see https://doc.rust-lang.org/cargo' || true
+cargo package --locked --allow-dirty --no-verify --quiet "${crates[@]/#/--package=}"
 
 rm -rf "$copy"
 mkdir -p "$copy/crates"
