@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR
 demo:
 	@scripts/install-packages.sh demo
 	@# Of the whole workspace, so that the tests find the same dependencies built.
-	cargo build --locked --workspace --bin async_grpo --bin anabranch
+	@scripts/build.sh build --locked --workspace --bin async_grpo --bin anabranch
 	@$(CARGO_TARGET_DIR)/debug/async_grpo $(ARGS)
 
 test:

@@ -31,15 +31,16 @@ check() { # NAME COMMAND…
 }
 
 check fmt cargo fmt --all --check
-check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+check dependencies scripts/check-dependencies.py
+check clippy scripts/build.sh clippy --locked --workspace --all-targets -- -D warnings
 check doc env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 check prose scripts/check-prose.sh
 check test cargo test --locked --workspace --no-fail-fast
 # Under --workspace, so that nothing is built again with other features.
 check strace cargo test --locked --workspace --test log -- --ignored power_loss
 check failpoints cargo test --locked --workspace --features anabranch-log/failpoints,anabranch-parquet/failpoints --test failpoints
-check wgpu-alone cargo check --locked -p anabranch --no-default-features --features wgpu
-check cuda-alone cargo check --locked -p anabranch --no-default-features --features cuda
+check features scripts/check-features.sh
+check packages scripts/check-packages.sh
 check datasets "${CARGO_TARGET_DIR:-target}/debug/generate_datasets" --check
 check cuda-stub tests/cuda-stub/check.sh
 check tensorboard tests/python/check-tensorboard.sh

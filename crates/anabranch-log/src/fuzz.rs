@@ -78,16 +78,30 @@ fn fold(events: &[Event]) {
 
 #[cfg(test)]
 mod tests {
+    use std::str::FromStr;
+
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     use super::*;
     use crate::codec::tests::{every_kind, some_groups};
 
-    /// How often these are tried; more by the environment, for a longer run.
+    /// How often these are tried and from which seed: the same in every run, so that a failure comes back. For a longer or
+    /// another run the environment sets `ANABRANCH_FUZZ_CASES` and `ANABRANCH_FUZZ_SEED`.
     fn cases() -> ProptestConfig {
-        let cases = std::env::var("ANABRANCH_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1000);
-        ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() }
+        ProptestConfig {
+            cases: from_environment("ANABRANCH_FUZZ_CASES", 1000),
+            rng_seed: RngSeed::Fixed(from_environment("ANABRANCH_FUZZ_SEED", 11)),
+            failure_persistence: None,
+            max_shrink_iters: 200,
+            ..ProptestConfig::default()
+        }
+    }
+
+    fn from_environment<T: FromStr>(name: &str, otherwise: T) -> T {
+        let Ok(value) = std::env::var(name) else { return otherwise };
+        value.parse().unwrap_or_else(|_| panic!("{name}: expected a whole number, found {value:?}"))
     }
 
     /// The bytes of an encoding without its checksum, which the entry points add.

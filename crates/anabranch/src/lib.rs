@@ -1,4 +1,6 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
+// docs.rs builds with nightly, and then says beside each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod jsonl;
 mod run_log;
