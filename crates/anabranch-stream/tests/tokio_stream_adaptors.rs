@@ -55,7 +55,7 @@ async fn adaptors_may_stand_between_any_two_operators() {
     let batches =
         TokioStreamExt::take_while(batches, |batch| batch.as_ref().is_ok_and(|batch| batch.groups.len() == 2));
     let learner = run.restore(HashChain::new(3)).unwrap();
-    let steps = Box::pin(batches).train(learner).publish_every(1, &engine);
+    let steps = batches.boxed().train(learner).publish_every(1, &engine);
     let steps: Vec<u64> = TokioStreamExt::map(steps, |step| step.map(|step| step.step.0)).try_collect().await.unwrap();
 
     assert_eq!(steps, (1..=steps.len() as u64).collect::<Vec<_>>());
