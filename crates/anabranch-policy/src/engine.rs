@@ -29,7 +29,7 @@ use crate::weights::Weights;
 pub struct EngineOptions {
     /// Requests that generate at the same time; further ones wait.
     pub slots: usize,
-    /// Longest sequence, prompt included, in tokens; the model's own limit where unset. Each slot holds KV for as many.
+    /// Longest sequence, prompt included, in tokens; the model's own limit if unset. Each slot holds KV for as many.
     pub max_len: Option<usize>,
     /// Tokens read in one pass; longer prompts are read in several.
     pub rows_per_pass: usize,

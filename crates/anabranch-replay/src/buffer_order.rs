@@ -1,4 +1,4 @@
-//! When groups left the buffer, and whether it was their turn.
+//! The order of the buffer: when groups left it, and whether it was their turn.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The sequence itself, and the links between events: what holds before any event is understood.
+//! The sequence of events, and the links between them: what holds before any event is understood.
 
 use anabranch_core::{Cause, Enabler, Event, EventKind, Moment, Seq, Then};
 

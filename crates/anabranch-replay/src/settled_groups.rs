@@ -1,4 +1,4 @@
-//! Which groups were settled before: all that is kept of them is a bit each.
+//! The groups that settled already, kept as one bit each.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;

@@ -36,7 +36,7 @@ pub struct Settings {
     pub mode: Option<WeightSync>,
     /// Leases of a prompt whose groups are aborted or stale, the first among them; nothing where they are dropped.
     pub max_attempts: Option<u32>,
-    /// Training steps after which the run is over; nothing where it goes on until no prompt is left.
+    /// Training steps after which the run is over; nothing if the run continues until no prompt is left.
     pub steps: Option<u64>,
 }
 

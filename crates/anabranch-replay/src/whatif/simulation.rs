@@ -109,11 +109,11 @@ struct Lost {
 enum Publication {
     /// None is under way.
     None,
-    /// Weights were asked for; generation goes on.
+    /// Weights were requested; generation continues.
     Begun,
     /// No sample may begin; those that run end first.
     Draining,
-    /// No sample may begin; those that run go on for a moment.
+    /// No sample may begin; running samples continue for a moment.
     Lingering,
     /// No sample is continued.
     Still,

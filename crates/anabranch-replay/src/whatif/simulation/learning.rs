@@ -252,7 +252,7 @@ impl<S: Sink> Simulation<'_, S> {
         self.after(cost.resume, cost.key, Action::Resumed);
     }
 
-    /// Generation goes on.
+    /// Generation continues.
     pub(super) fn resumed(&mut self) {
         self.publication = Publication::None;
         self.enter();

@@ -128,7 +128,7 @@ impl<S: Sink> Simulation<'_, S> {
         if closed { self.entering.push(index) } else { self.begin(index) }
     }
 
-    /// The group's samples are submitted to the engines, and go on where generation does.
+    /// The group's samples are submitted to the engines, and continue if generation does.
     pub(super) fn begin(&mut self, index: u32) {
         let (start, version) = (self.generated, self.version());
         let group = &mut self.alive[index as usize];
