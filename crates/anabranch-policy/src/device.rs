@@ -31,7 +31,7 @@ impl fmt::Display for DeviceChoice {
 
 /// A text that names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no device; one is auto, cuda or wgpu")]
+#[error("`{0}` is not a device; expected auto, cuda or wgpu")]
 pub struct ParseDeviceError(String);
 
 impl FromStr for DeviceChoice {

@@ -1,4 +1,4 @@
-//! Maps keyed by group id. Verification looks ids up a dozen times a group, and the hash of the standard library, which guards
+//! Maps by group id. Verification looks ids up a dozen times a group, and the hash of the standard library, which guards
 //! against chosen keys, takes a fifth of its time; ids come from a log that the library wrote.
 
 use std::collections::HashMap;

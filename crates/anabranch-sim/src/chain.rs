@@ -87,7 +87,7 @@ impl Learner for HashChain {
         let path = dir.join(FILE);
         let text = fs::read_to_string(&path)
             .map_err(|error| LearnerError::caused(format!("cannot read {}: {error}", path.display()), error))?;
-        let damaged = || LearnerError::new(format!("{} is no saved chain", path.display()));
+        let damaged = || LearnerError::new(format!("{} is not a saved chain", path.display()));
         *self = parse(&text).ok_or_else(damaged)?;
         Ok(())
     }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(loaded, saved);
         assert_eq!(loaded.published().unwrap(), Some(published));
         fs::write(dir.join(FILE), "nonsense").unwrap();
-        assert!(loaded.load(&dir).unwrap_err().to_string().ends_with("is no saved chain"));
+        assert!(loaded.load(&dir).unwrap_err().to_string().ends_with("is not a saved chain"));
         fs::remove_dir_all(&dir).unwrap();
         assert!(loaded.load(&dir).unwrap_err().to_string().contains("cannot read"));
     }

@@ -72,7 +72,7 @@ pub struct PredictedStep {
 /// A schedule under some settings, in full.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// What it came to.
+    /// The totals of the schedule.
     pub outcome: Outcome,
     /// Its groups, in the order of their settlement; those left come last.
     pub groups: Vec<PredictedGroup>,
