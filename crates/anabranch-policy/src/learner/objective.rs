@@ -32,7 +32,7 @@ impl Advantage {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratio {
     /// The log-probs that the engine recorded: e^(ℓ−b).
-    RecordReceipt,
+    Recorded,
     /// The weights at the start of the step, e^(ℓ−p), the loss weighted by e^(p−b) (Hilton 2021; `AReaL` 2025).
     Decoupled,
     /// As `Decoupled`, the weight cut off at a cap: truncated importance sampling.
