@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
+use anabranch::RunLog;
 use anabranch_core::{Event, EventKind, GroupId};
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch_log::{Durability, ReadLog};
 use anabranch_stream::Run;
+use anabranch_stream::by_hand::RunByHand;
 use serde_json::Value;
 
 use crate::scripted::{HandClock, Script};
@@ -29,7 +31,7 @@ pub fn spawn(command: &mut Command) -> Child {
 pub fn open(run: &Path) -> (RunLog, HandClock) {
     let _held = SPAWNING.lock();
     let clock = HandClock::default();
-    let log = RunLog::options().clock(clock.session_clock()).open(run, Durability::Process).unwrap();
+    let log = RunLog::options().unsealed().clock(clock.session_clock()).open(run, Durability::Process).unwrap();
     (log, clock)
 }
 
@@ -52,7 +54,7 @@ pub fn killed_while_training(run: &Path) {
     record(run, 11, |mut script, log| {
         let weights = crate::scripted::weights(anabranch_core::TrainingStep(2));
         assert!(script.take(), "enough is buffered for a batch");
-        script.run.begin_publication(weights, anabranch_core::WeightSync::Retract, Vec::new());
+        drop(script.run.begin_publication(weights, anabranch_core::WeightSync::Retract, Vec::new()));
         log.sync().unwrap();
     });
 }
