@@ -15,10 +15,10 @@ pub enum Error {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The engine failed.
-    #[error("engine: {0}")]
+    #[error(transparent)]
     Engine(#[from] EngineError),
     /// The learner failed.
-    #[error("learner: {0}")]
+    #[error(transparent)]
     Learner(#[from] LearnerError),
     /// The parts of a group contradict each other. The group is in the log.
     #[error(transparent)]
@@ -104,18 +104,48 @@ impl JournalError {
 
 /// An engine failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The call may succeed if it is tried again.
-    #[error("{0} (transient)")]
-    Transient(String),
-    /// Trying again will not help.
-    #[error("{0}")]
-    Fatal(String),
+#[error("engine: {message}{}", if *.kind == EngineErrorKind::Transient { " (transient)" } else { "" })]
+pub struct EngineError {
+    /// Whether another try may work.
+    pub kind: EngineErrorKind,
+    /// What, where and what to do.
+    pub message: String,
+    /// The cause.
+    #[source]
+    pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// Whether an engine may work if it is asked again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EngineErrorKind {
+    /// It may: the operators try again, with a growing wait.
+    Transient,
+    /// It will not: the pipeline ends.
+    Fatal,
+}
+
+impl EngineError {
+    /// A fault that another try may overcome.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self { kind: EngineErrorKind::Transient, message: message.into(), source: None }
+    }
+
+    /// A fault that no other try can overcome.
+    pub fn fatal(message: impl Into<String>) -> Self {
+        Self { kind: EngineErrorKind::Fatal, message: message.into(), source: None }
+    }
+
+    /// The same error, with its cause.
+    #[must_use]
+    pub fn caused_by(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
+    }
 }
 
 /// A learner failed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
+#[error("learner: {message}")]
 pub struct LearnerError {
     /// What failed, where, and what to do.
     pub message: String,

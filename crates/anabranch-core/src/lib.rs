@@ -28,7 +28,7 @@ mod version_clock;
 
 pub use dataset::{Dataset, DatasetError};
 pub use engine::{Chunk, Engine, Finish, ParseWeightSyncError, Request, Sampling, SamplingKey, WeightSync};
-pub use error::{BoxError, EngineError, Error, JournalError, LearnerError, MalformedGroup};
+pub use error::{BoxError, EngineError, EngineErrorKind, Error, JournalError, LearnerError, MalformedGroup};
 pub use event::{Event, EventKind, FORMAT, GroupSummary, Reason, SampleSummary, TakenGroup, Then};
 pub use group::{Group, Sample, SampleTimes, Status};
 pub use group_id::{GroupId, LeaseId, ParseGroupIdError};

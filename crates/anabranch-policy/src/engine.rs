@@ -173,7 +173,7 @@ impl PolicyEngine {
 impl Published {
     fn ended(&self) -> EngineError {
         let reason = self.failure.get().map_or("no reason given", String::as_str);
-        EngineError::Fatal(format!("the engine's thread has ended: {reason}"))
+        EngineError::fatal(format!("the engine's thread has ended: {reason}"))
     }
 }
 

@@ -76,7 +76,7 @@ impl Scheduler {
     /// Queues a request, or refuses it through its own stream.
     pub fn submit(&mut self, request: Request, output: Output) {
         if let Some(fault) = self.fault(&request) {
-            let error = EngineError::Fatal(format!("request {}: {fault}", request.id));
+            let error = EngineError::fatal(format!("request {}: {fault}", request.id));
             let _ = output.unbounded_send(Err(error));
             return;
         }
@@ -286,7 +286,7 @@ impl Sequence {
     }
 
     fn fail(&mut self, problem: &str) {
-        let error = EngineError::Fatal(format!("request {}: {problem}", self.request.id));
+        let error = EngineError::fatal(format!("request {}: {problem}", self.request.id));
         let _ = self.output.unbounded_send(Err(error));
     }
 

@@ -117,7 +117,7 @@ impl<R: Runtime> Worker<R> {
                 self.paused = false;
                 for drained in self.draining.drain(..) {
                     let resumed = "generation was resumed before it had drained".to_string();
-                    let _ = drained.send(Err(EngineError::Transient(resumed)));
+                    let _ = drained.send(Err(EngineError::transient(resumed)));
                 }
                 let _ = reply.send(Ok(()));
             }
@@ -154,13 +154,13 @@ impl<R: Runtime> Worker<R> {
     fn install(&mut self, weights: &Weights, version: Version) -> Result<(), EngineError> {
         if !self.paused && self.scheduler.running() > 0 {
             let problem = "weights can be installed only between pause and resume";
-            return Err(EngineError::Fatal(problem.into()));
+            return Err(EngineError::fatal(problem));
         }
         let len = self.model.layout().len();
         let source = weights.tensor::<R>().filter(|tensor| tensor.len() == len);
         let Some(source) = source else {
             let problem = "the weights are of another model or live on another device";
-            return Err(EngineError::Fatal(problem.into()));
+            return Err(EngineError::fatal(problem));
         };
         let device = self.model.device();
         let target = self.spare.take().unwrap_or_else(|| device.empty(&[len]));
@@ -179,7 +179,7 @@ impl<R: Runtime> Worker<R> {
         let Some((parameters, version)) = &self.installed else {
             if !self.paused {
                 let problem = "no weights are installed: publish once before generating";
-                self.scheduler.refuse_waiting(&EngineError::Fatal(problem.into()));
+                self.scheduler.refuse_waiting(&EngineError::fatal(problem));
             }
             return;
         };

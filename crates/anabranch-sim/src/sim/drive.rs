@@ -65,8 +65,8 @@ impl Writer {
                 End::Stop if self.next == self.request.sampling.max_tokens as usize => Finish::Length,
                 End::Stop => Finish::Stop,
                 End::Abort(cause) => Finish::Abort { cause: cause.clone() },
-                End::Transient(fault) => return (self.chunk.take(), Some(EngineError::Transient(fault.clone()))),
-                End::Fatal(fault) => return (self.chunk.take(), Some(EngineError::Fatal(fault.clone()))),
+                End::Transient(fault) => return (self.chunk.take(), Some(EngineError::transient(fault.clone()))),
+                End::Fatal(fault) => return (self.chunk.take(), Some(EngineError::fatal(fault.clone()))),
             }
         };
         let mut chunk = self.chunk.take().unwrap_or_else(|| empty(SpanVersion::Unknown, false));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::Run;
 use anabranch_core::{
-    Chunk, Engine, EngineError, Finish, Request, Sample, SampleTimes, Sampling, SamplingKey, Spans, Status,
+    Chunk, Engine, EngineError, EngineErrorKind, Finish, Request, Sample, SampleTimes, Sampling, SamplingKey, Spans, Status,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -222,7 +222,7 @@ impl<E: Engine> Client<E> {
                     draft.lock().finish = finish.clone();
                     return Ok(finish);
                 }
-                Err(EngineError::Transient(said)) => fault = Some(said),
+                Err(error) if error.kind == EngineErrorKind::Transient => fault = Some(error.message),
                 Err(fatal) => return stopped(Stop::Fatal(fatal)),
             }
             faults += 1;
@@ -243,6 +243,6 @@ impl<E: Engine> Client<E> {
                 return Ok(finish);
             }
         }
-        Err(EngineError::Transient("its stream ended without a finish".to_owned()))
+        Err(EngineError::transient("its stream ended without a finish"))
     }
 }
