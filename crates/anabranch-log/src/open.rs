@@ -18,7 +18,7 @@ use crate::head::{Head, HeadFile, boot};
 use crate::lock::RunLock;
 use crate::recover::{Recovered, recover};
 use crate::retain::Retention;
-use crate::seal::Keeper;
+use crate::seal::Maintenance;
 use crate::write::Store;
 use crate::{LiveLog, OpenError, SealError, Sealer, layout};
 
@@ -355,7 +355,7 @@ fn start(
     let writer = writer.map_err(OpenError::file("starting the writer of", path))?;
     let retaining = store.clone();
     let retention = retain_from.map(|from| Retention::start(spawn("retain"), retaining, from)).transpose();
-    let keeper = retention.map(|retention| Keeper { store: store.clone(), sealer, sync_every, retention });
+    let keeper = retention.map(|retention| Maintenance { store: store.clone(), sealer, sync_every, retention });
     match keeper.and_then(|keeper| spawn("seal").spawn(move || keeper.run())) {
         Ok(keeper) => Ok(Open { store, writer, keeper, _lock: lock }),
         Err(error) => {

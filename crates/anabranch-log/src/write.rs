@@ -16,7 +16,7 @@ use crate::database::Database;
 use crate::encoded::{self, Encoded};
 use crate::head::HeadFile;
 use crate::queue::{Acknowledged, Pending, Queue, Waiter};
-use crate::seal::{ReadSealed, Seals};
+use crate::seal::{ReadSealed, SealRequests};
 use crate::{Durability, ReadError, SealError, Segment, failpoint};
 
 /// The journal of a run on disk.
@@ -35,7 +35,7 @@ pub(crate) struct Store {
     pub(crate) checkpoints: Checkpoints,
     /// Reads payloads that were dropped.
     sealed: Option<ReadSealed>,
-    pub(crate) seals: Seals,
+    pub(crate) seals: SealRequests,
 }
 
 /// The commit before.
@@ -73,7 +73,7 @@ impl Store {
             progressed: Condvar::new(),
             checkpoints,
             sealed,
-            seals: Seals::default(),
+            seals: SealRequests::default(),
         }
     }
 
