@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anabranch::RunLog;
 use anabranch::{
     Durability, EventKind, Fields, Group, GroupId, Prompt, PromptId, ReadLog, Run, Sample, SampleTimes, SpanVersion,
     Spans, Status, Version,
 };
-use anabranch_log::RunLog;
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use futures::executor::block_on;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, WriteOptions};
@@ -142,18 +142,18 @@ fn log(criterion: &mut Criterion) {
         });
         bench.bench_function(BenchmarkId::new("append", name), |bencher| {
             let dir = tempfile::tempdir().expect("a directory");
-            let run = RunLog::open(dir.path().join("run"), durability).expect("a run");
+            let run = RunLog::options().unsealed().open(dir.path().join("run"), durability).expect("a run");
             bencher.iter_custom(appending(&run, AHEAD));
         });
         bench.bench_function(BenchmarkId::new("append, each waited for", name), |bencher| {
             let dir = tempfile::tempdir().expect("a directory");
-            let run = RunLog::open(dir.path().join("run"), durability).expect("a run");
+            let run = RunLog::options().unsealed().open(dir.path().join("run"), durability).expect("a run");
             bencher.iter_custom(appending(&run, 0));
         });
         bench.bench_function(BenchmarkId::new("append, sealed beside", name), |bencher| {
             let _entered = runtime.enter();
             let dir = tempfile::tempdir().expect("a directory");
-            let run = anabranch::RunLog::open(dir.path().join("run"), durability).expect("a run");
+            let run = RunLog::open(dir.path().join("run"), durability).expect("a run");
             bencher.iter_custom(appending(&run, AHEAD));
         });
     }
@@ -192,7 +192,7 @@ fn producers(criterion: &mut Criterion) {
             });
             bench.bench_function(BenchmarkId::new("append", &name), |bencher| {
                 let dir = tempfile::tempdir().expect("a directory");
-                let run = RunLog::open(dir.path().join("run"), Durability::Sync).expect("a run");
+                let run = RunLog::options().unsealed().open(dir.path().join("run"), Durability::Sync).expect("a run");
                 let mut row = 0;
                 bencher.iter_custom(|rounds| {
                     let each = rounds.div_ceil(producers);
@@ -215,7 +215,7 @@ fn opening(criterion: &mut Criterion) {
     bench.sample_size(10).measurement_time(Duration::from_secs(10));
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("run");
-    let run = RunLog::open(&path, Durability::Process).expect("a run");
+    let run = RunLog::options().unsealed().open(&path, Durability::Process).expect("a run");
     for row in 0..500_000 {
         let empty = Group { samples: Vec::new(), ..group(row, 0) };
         run.adopt(empty).complete().expect("a group not yet logged");
@@ -226,7 +226,7 @@ fn opening(criterion: &mut Criterion) {
     run.close().expect("a sealed run");
     bench.bench_function("1000000 events", |bencher| {
         bencher.iter(|| {
-            let run = RunLog::open(&path, Durability::Process).expect("the run");
+            let run = RunLog::options().unsealed().open(&path, Durability::Process).expect("the run");
             assert!(run.found().events >= 1_000_000);
         });
     });
@@ -239,13 +239,13 @@ fn replay(criterion: &mut Criterion) {
     bench.throughput(Throughput::Elements(GROUPS)).sample_size(10).measurement_time(Duration::from_secs(5));
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("run");
-    let run = RunLog::open(&path, Durability::Process).expect("a run");
+    let run = RunLog::options().unsealed().open(&path, Durability::Process).expect("a run");
     for row in 0..GROUPS {
         run.adopt(group(row, TOKENS)).complete().expect("a group not yet logged");
     }
     run.close().expect("a sealed run");
     // What the write-ahead log held goes into sorted files.
-    RunLog::open(&path, Durability::Process).expect("the run").close().expect("a sealed run");
+    RunLog::options().unsealed().open(&path, Durability::Process).expect("the run").close().expect("a sealed run");
     let log = ReadLog::open(&path).expect("the log");
     let families = ["default", "events", "groups", "state"];
     let db = DB::open_cf_for_read_only(&Options::default(), path.join("log"), families, false).expect("its database");

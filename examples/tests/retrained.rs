@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anabranch::policy::{Device, DeviceChoice, Policy, PolicyLearner};
 use anabranch::prelude::*;
-use anabranch::{Batch, BoxError, Digest, Event, EventKind, Group, GroupId, ReadLog, Retrained, replay, retrain};
+use anabranch::{Batch, BoxError, Digest, Event, EventKind, Group, GroupId, ReadLog, Retrained, replay_log, retrain};
 
 use demo::{demo, events, kill_after, succeeded};
 
@@ -58,7 +58,7 @@ impl Recording {
     async fn again(&self, learner: PolicyLearner) -> (Vec<Retrained>, Option<String>) {
         let payload = |id: &GroupId| self.payloads.get(id).cloned().ok_or_else(|| BoxError::from("not consumed"));
         let events = self.events.iter().cloned().map(Ok::<_, BoxError>);
-        let mut steps = std::pin::pin!(retrain(replay(events, payload), learner));
+        let mut steps = std::pin::pin!(retrain(replay_log(events, payload), learner));
         let mut made = Vec::new();
         loop {
             match steps.try_next().await {
@@ -72,7 +72,7 @@ impl Recording {
 
 /// The learner as it was before the first step.
 fn beginning(run_dir: &Path, device: Device) -> PolicyLearner {
-    let past = ReadLog::open(run_dir).unwrap().past().unwrap();
+    let past = ReadLog::open(run_dir).unwrap().resume_state().unwrap();
     let begun = past.checkpoints.iter().find(|checkpoint| checkpoint.cursor.step.0 == 0).unwrap();
     let mut learner = Policy::read(&begun.path, &device).unwrap().learner(optimizer::adamw()).unwrap();
     learner.load(&begun.path).unwrap();

@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_log::fuzz::recovery(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    anabranch_log::fuzz::recovery(data, anabranch_replay::fuzz::judge);
+});

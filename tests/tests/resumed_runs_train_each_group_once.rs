@@ -26,7 +26,7 @@ async fn session(dir: &Path, stop: usize) -> Result<(bool, Option<Digest>), BoxE
 }
 
 async fn session_with(dir: &Path, stop: usize, options: RunLogOptions) -> Result<(bool, Option<Digest>), BoxError> {
-    let run = RunLog::open_with(dir, Durability::Process, options)?;
+    let run = options.open(dir, Durability::Process)?;
     let engine = Sim::random(SEED, 1..=9, 1..=20).install_time(Duration::from_millis(3));
     let mut steps = run
         .prompts(dataset())
@@ -160,7 +160,7 @@ async fn other_settings_are_refused_and_accepted_by_name() {
     session(&path, 2).await.expect("a session");
     for accept in [false, true] {
         let options = RunLog::options().accept_changes(accept);
-        let run = RunLog::open_with(&path, Durability::Process, options).expect("the run");
+        let run = options.open(&path, Durability::Process).expect("the run");
         let engine = Sim::random(SEED, 1..=9, 1..=20);
         // If the previous session left no completed group, this one generates a group.
         publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.expect("weights");

@@ -144,7 +144,7 @@ fn beside_a_live_writer_the_sealed_segments_answer() {
         let twin = tempfile::tempdir().unwrap();
         record(twin.path(), 12, |_, _| {});
         let events = &events(twin.path())[..60];
-        let journal = log.journal().clone();
+        let journal = log.journal();
         let mut segments = Segments::open(run.path().join("parquet")).unwrap();
         segments.seal(events, |id| Ok(journal.payload(id)?)).unwrap();
         let json = json(0, &[&"audit", &run.path(), &"--json"]);

@@ -6,8 +6,8 @@ mod scripted;
 
 use std::path::Path;
 
+use anabranch::RunLog;
 use anabranch_core::Seq;
-use anabranch_log::RunLog;
 use anabranch_parquet::Segments;
 use runs::{anabranch, answer, assert_narrow, complaint, consumed, events, files, json, killed, record, spawn, text};
 
@@ -18,7 +18,7 @@ fn seal(run: &Path, log: &RunLog, turns: usize, until: usize) -> u64 {
     record(twin.path(), turns, |_, _| {});
     let events = events(twin.path());
     let events = &events[..until.min(events.len())];
-    let journal = log.journal().clone();
+    let journal = log.journal();
     let mut segments = Segments::open(run.join("parquet")).unwrap();
     let sealed = segments.seal_all(events.iter().cloned().map(Ok::<_, std::io::Error>), |id| Ok(journal.payload(id)?));
     sealed.unwrap();

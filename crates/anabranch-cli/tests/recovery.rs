@@ -8,8 +8,9 @@ mod runs;
 use std::fs;
 use std::path::Path;
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, Event, EventKind, GroupId, Seq, TrainingStep};
-use anabranch_log::{Durability, RunLog, Sealer, Segment};
+use anabranch_log::{Durability, Sealer, Segment};
 use anabranch_parquet::{SealedPayloads, Segments};
 use anabranch_stream::Run;
 use runs::{answer, complaint, events, files, json, killed, read};

@@ -100,7 +100,7 @@ fn a_live_run_says_how_far_it_is_sealed() {
         let twin = tempfile::tempdir().unwrap();
         record(twin.path(), 12, |_, _| {});
         let events: Vec<_> = read(twin.path()).events().map(Result::unwrap).take(60).collect();
-        let journal = log.journal().clone();
+        let journal = log.journal();
         let mut segments = Segments::open(run.path().join("parquet")).unwrap();
         segments.seal(&events, |id| Ok(journal.payload(id)?)).unwrap();
         let (page, _) = report(run.path());

@@ -9,7 +9,7 @@ use anabranch_core::{BoxError, JournalError, ResumeError, Seq};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Bytes that are not those that were written.
+    /// Its bytes are not those that were written.
     #[error("{what} in {} is damaged: {problem}; restore the run from a backup", path.display())]
     Damaged {
         /// Which value or file.
@@ -21,7 +21,7 @@ pub enum ReadError {
     },
     /// A newer library wrote it.
     #[error(
-        "{what} in {} has format {found}, this library reads formats up to {known}: open it with the newer library that \
+        "{what} in {} has format {found}, but this library reads formats up to {known}: open it with the newer library that \
          wrote it", path.display()
     )]
     Newer {
@@ -42,10 +42,10 @@ pub enum ReadError {
         /// The database or directory that it should be in.
         path: PathBuf,
     },
-    /// The log dropped it once it was sealed, and nothing that reads sealed payloads has it.
+    /// The log dropped it once it was sealed, and the sealed segments do not hold it.
     #[error(
         "{what} is not in {}, which dropped the payloads of groups settled before {before} once they were sealed: put \
-         back the segments that hold it, under parquet/ of the run", path.display()
+         back the segments that hold it, in parquet/ of the run", path.display()
     )]
     Dropped {
         /// Which value.
@@ -55,8 +55,8 @@ pub enum ReadError {
         /// Payloads of groups settled before this event were dropped.
         before: Seq,
     },
-    /// What was sealed could not be read.
-    #[error("{what} could not be read from what was sealed: {problem}")]
+    /// The sealed segments could not be read.
+    #[error("{what} could not be read from the sealed segments: {problem}")]
     Sealed {
         /// Which value.
         what: String,
@@ -73,8 +73,8 @@ pub enum ReadError {
     },
 }
 
-/// A run's directory cannot be opened. Whatever is refused before the log is written to, which is all but
-/// [`Journal`](Self::Journal), leaves what was in it unchanged.
+/// A run's directory cannot be opened. Every error except [`Journal`](Self::Journal) is found before the log is written
+/// to, and leaves the log unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -89,7 +89,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// There is no run.
-    #[error("{} holds no run: no {} in it", path.display(), missing.display())]
+    #[error("expected a run in {}, but it holds no {}", path.display(), missing.display())]
     NoRun {
         /// The directory.
         path: PathBuf,
@@ -97,7 +97,7 @@ pub enum OpenError {
         missing: PathBuf,
     },
     /// Another writer has it open.
-    #[error("{} is open for writing by {holder}: a run has one writer; wait for it or end it", path.display())]
+    #[error("{} is open for writing by {holder}: a run has one writer; wait until that process ends, or end it", path.display())]
     Locked {
         /// The lock.
         path: PathBuf,
@@ -106,8 +106,8 @@ pub enum OpenError {
     },
     /// A writer has it open, so that its database cannot be read.
     #[error(
-        "{} is open for writing by {holder}, and a database cannot be read beside its writer: read the sealed Parquet \
-         segments under {}, or wait until the run ends", path.display(), segments.display()
+        "{} is open for writing by {holder}, and the database cannot be read meanwhile: read the sealed Parquet segments in \
+         {}, or wait until the run ends", path.display(), segments.display()
     )]
     Live {
         /// The lock.
@@ -117,15 +117,15 @@ pub enum OpenError {
         /// Where sealed segments lie.
         segments: PathBuf,
     },
-    /// Somebody is reading it.
-    #[error("{} is being read (an audit or an export): wait for that to end", path.display())]
+    /// An audit or an export is reading it.
+    #[error("{} is being read by an audit or an export: wait until that ends", path.display())]
     BeingRead {
         /// The lock.
         path: PathBuf,
     },
     /// The file that says how far the log must reach is gone or damaged.
     #[error(
-        "{} is {problem}: without it nobody can tell whether the log is whole; put it back, or accept the log as it is \
+        "{} is {problem}: it says how many events the log must hold; put the file back, or accept the log as it is \
          (`accept_missing_head`, on the command line --accept-missing-head)", path.display()
     )]
     Head {
@@ -136,7 +136,8 @@ pub enum OpenError {
     },
     /// The log ends before something that was made durable after it.
     #[error(
-        "the log in {} is damaged: it holds {found} events, but {} relies on {needed}; restore {} from a backup",
+        "the log in {} is damaged: expected at least the {needed} events that {} relies on, found {found}; restore {} from a \
+         backup",
         log.display(), witness.display(), log.display()
     )]
     Behind {
@@ -150,7 +151,7 @@ pub enum OpenError {
         needed: u64,
     },
     /// The log contradicts itself.
-    #[error("the log in {}: {source}", log.display())]
+    #[error("the log in {} contradicts itself: {source}", log.display())]
     Contradiction {
         /// The database.
         log: PathBuf,
@@ -164,17 +165,17 @@ pub enum OpenError {
     #[error(transparent)]
     Changed(anabranch_core::Error),
     /// The sealer could not be opened.
-    #[error("what seals the log of {} could not be opened: {source}", path.display())]
+    #[error("the sealer of the log of {} could not be opened: {source}", path.display())]
     Sealer {
         /// The run's directory.
         path: PathBuf,
         /// What it said.
         source: BoxError,
     },
-    /// What was sealed is less than what the log dropped because it was sealed.
+    /// The log dropped payloads that it had sealed, and the segments that held them are gone.
     #[error(
-        "{} has dropped payloads because everything before event {dropped} was sealed, but only {sealed} events are: put \
-         back the segments under {}", log.display(), segments.display()
+        "{} has dropped payloads because all events before {dropped} were sealed, but now only {sealed} events are: put back \
+         the segments in {}", log.display(), segments.display()
     )]
     Unsealed {
         /// The database.
@@ -202,7 +203,7 @@ impl OpenError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// What seals refused a segment.
+    /// The sealer refused a segment.
     #[error("events {first} to {last} could not be sealed: {problem}; they stay in the log")]
     Refused {
         /// The first event of the segment.
@@ -213,7 +214,7 @@ pub enum SealError {
         problem: String,
     },
     /// The events could not be read back.
-    #[error("events to be sealed could not be read: {0}")]
+    #[error("the events to be sealed could not be read: {0}")]
     Read(#[from] ReadError),
     /// The log could not be synced.
     #[error(transparent)]

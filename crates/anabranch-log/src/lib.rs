@@ -1,15 +1,15 @@
 //! The durable event log of anabranch, on `RocksDB`.
 //!
-//! [`RunLog::open`] creates a run in a directory or resumes the one that is there, and dereferences to the core's `Run`.
-//! [`ReadLog`] reads a run that no writer has open. What is promised, and how it is kept, stands in
-//! `docs/durability.md`.
+//! [`EventLog::open`] creates the log of a run in a directory, or opens the one that is there, and gives the journal for
+//! this session and the state that earlier sessions left. [`ReadLog`] reads a run that no writer has open. `docs/durability.md`
+//! says what is promised and how it is kept. The crate `anabranch` composes log and run: see its `RunLog`.
 //!
 //! ```no_run
-//! use anabranch_log::{Durability, RunLog};
+//! use anabranch_log::{Durability, EventLog, Opened};
 //!
-//! let run = RunLog::open("runs/sort4", Durability::Process)?;
-//! println!("session {}, {} events before it", run.found().session, run.found().events);
-//! run.close()?;
+//! let Opened { log, resume, .. } = EventLog::open("runs/sort4", Durability::Process)?;
+//! println!("session {}, {} groups wait for the buffer", log.found().session, resume.queued.len());
+//! log.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -18,6 +18,7 @@ mod codec;
 mod database;
 mod encoded;
 mod error;
+mod event_log;
 mod failpoint;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -28,6 +29,7 @@ mod layout;
 mod live;
 mod lock;
 mod open;
+mod options;
 mod queue;
 mod read;
 mod recover;
@@ -38,8 +40,9 @@ mod write;
 
 pub use database::Events;
 pub use error::{OpenError, ReadError, SealError};
+pub use event_log::{EventLog, Found, Opened};
 pub use live::LiveLog;
-pub use open::{Durability, Found, RunLog, RunLogOptions};
+pub use options::{Durability, LogOptions};
 pub use read::{Counts, ReadLog};
 pub use salvage::{Missing, SalvageError, Salvaged, Sealed, salvage};
 pub use seal::{Sealer, Segment};
@@ -52,7 +55,7 @@ mod auto_traits {
     const fn shared<T: Send + Sync>() {}
 
     const _: () = {
-        shared::<RunLog>();
+        shared::<EventLog>();
         shared::<ReadLog>();
         shared::<LiveLog>();
         shared::<OpenError>();

@@ -6,7 +6,7 @@ use anabranch_core::{Event, Group, GroupId, Journal, JournalError, MemoryJournal
 
 use crate::write::Store;
 
-/// Reads the log of an open run, beside its writer: see [`RunLog::live`](crate::RunLog::live). Reading blocks. It may
+/// Reads the log of an open run, beside its writer: see [`EventLog::live`](crate::EventLog::live). Reading blocks. It may
 /// outlive the run: once that is closed, what is asked for is refused.
 #[derive(Clone, Debug)]
 pub struct LiveLog(Kept);
@@ -37,7 +37,7 @@ impl LiveLog {
         }
     }
 
-    /// The payload of a completed group, wherever it lies. Its context is empty.
+    /// The payload of a completed group, in the log or in the sealed segments.
     ///
     /// # Errors
     /// If it is not there, it is damaged, or the run is closed.

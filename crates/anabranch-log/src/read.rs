@@ -39,15 +39,16 @@ impl ReadLog {
     /// Opens the run in the directory `path` for reading; several readers may.
     ///
     /// # Errors
-    /// Where there is no run, a writer has it open, or what it holds is damaged: see [`OpenError`].
+    /// Returns an error if there is no run, if a writer has it open, or if it is damaged: see [`OpenError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::open_with(path.as_ref(), false)
     }
 
-    /// The same, but takes the log as it is where `HEAD`, which says how far it must reach, is missing or damaged.
+    /// Opens the run as [`open`](Self::open) does, but accepts a log whose `HEAD` is missing or damaged. `HEAD` says how
+    /// many events the log must hold; without it a lost end of the log is not noticed.
     ///
     /// # Errors
-    /// The others of [`open`](Self::open).
+    /// Returns the other errors of [`open`](Self::open).
     pub fn open_without_head(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::open_with(path.as_ref(), true)
     }
@@ -64,7 +65,7 @@ impl ReadLog {
         Ok(Self { run: run.to_owned(), database, lost, sealed: None, _lock: lock })
     }
 
-    /// Says how payloads that the log has dropped are read out of what was sealed, for [`payload`](Self::payload) and
+    /// Says how to read payloads that the log has dropped from the sealed segments, for [`payload`](Self::payload) and
     /// [`segments`](Self::segments).
     #[must_use]
     pub fn reading(
@@ -78,7 +79,7 @@ impl ReadLog {
     /// How many events must be sealed: the payloads of groups that they settled may be there alone.
     ///
     /// # Errors
-    /// Where the record of it is damaged.
+    /// Returns an error if the record of dropped payloads is damaged.
     pub fn relies_on_sealed(&self) -> Result<u64, ReadError> {
         self.database.dropped().map(|before| before.0)
     }
@@ -103,10 +104,11 @@ impl ReadLog {
         self.database.events(first)
     }
 
-    /// The payload of a completed group, wherever it lies. Its context is empty.
+    /// The payload of a completed group, in the log or in the sealed segments.
     ///
     /// # Errors
-    /// Where it is not there, or damaged; [`ReadError::Dropped`] where only what was sealed has it and nothing reads that.
+    /// Returns an error if the payload is missing or damaged; [`ReadError::Dropped`] if the log has dropped it and the
+    /// sealed segments do not hold it either.
     pub fn payload(&self, id: &GroupId) -> Result<Group, ReadError> {
         self.database.group_or_sealed(id, self.sealed.as_ref())
     }
@@ -125,20 +127,20 @@ impl ReadLog {
     /// What the log says of its sessions, as the next opening will see it.
     ///
     /// # Errors
-    /// Where the log is damaged or contradicts itself.
-    pub fn past(&self) -> Result<ResumeState, OpenError> {
-        let (mut past, _) = recover::fold(&self.database)?;
-        past.lost = self.lost;
+    /// Returns an error if the log is damaged or contradicts itself.
+    pub fn resume_state(&self) -> Result<ResumeState, OpenError> {
+        let mut resume = recover::fold(&self.database)?.resume;
+        resume.lost = self.lost;
         let checkpoints = Checkpoints::new(layout::checkpoints(&self.run), 1).list()?;
-        past.checkpoints = checkpoints.into_iter().map(|found| found.checkpoint).collect();
-        Ok(past)
+        resume.checkpoints = checkpoints.into_iter().map(|found| found.checkpoint).collect();
+        Ok(resume)
     }
 
     /// Reads everything in the log: each event, each payload, and whether they agree with each other and with the heads.
     /// Payloads that were dropped are counted, not read.
     ///
     /// # Errors
-    /// The first damage met.
+    /// Returns the first damage that it meets.
     pub fn check(&self) -> Result<Counts, ReadError> {
         let damaged = |what: String, problem: String| {
             Err(ReadError::Damaged { what, path: self.database.path().to_owned(), problem })

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anabranch_core::{Event, EventKind, Resume, ResumeState, Seq};
+use anabranch_metrics::Meter;
 
 use crate::checkpoint::Checkpoints;
 use crate::codec::Heads;
@@ -12,7 +13,8 @@ use crate::{OpenError, ReadError, layout};
 
 /// What is there.
 pub(crate) struct Recovered {
-    pub(crate) past: ResumeState,
+    pub(crate) resume: ResumeState,
+    pub(crate) meter: Meter,
     pub(crate) heads: Heads,
     /// Payloads of groups settled before this event may have been dropped.
     pub(crate) dropped: Seq,
@@ -20,6 +22,14 @@ pub(crate) struct Recovered {
     pub(crate) exists: bool,
     /// What `HEAD` says, where it was whole.
     pub(crate) head: Option<Head>,
+}
+
+/// What the events of a log say.
+#[derive(Default)]
+pub(crate) struct Folded {
+    pub(crate) resume: ResumeState,
+    pub(crate) meter: Meter,
+    pub(crate) heads: Heads,
 }
 
 /// Reads all events of the run in the directory `run`, and compares them with everything that was made durable after
@@ -33,17 +43,17 @@ pub(crate) fn recover(
     let exists = Database::exists(&log);
     let head = head(run, exists, accept_missing_head)?;
     let database = exists.then(|| Database::read(&log)).transpose()?;
-    let (mut past, heads) = database.as_ref().map_or_else(|| Ok(Default::default()), fold)?;
-    past.lost = lost(run, head, heads.next)?;
+    let Folded { mut resume, meter, heads } = database.as_ref().map_or_else(|| Ok(Folded::default()), fold)?;
+    resume.lost = lost(run, head, heads.next)?;
     for found in checkpoints.list()? {
         if found.watermark > heads.next {
             let witness = found.checkpoint.path;
             return Err(OpenError::Behind { log, found: heads.next, witness, needed: found.watermark });
         }
-        past.checkpoints.push(found.checkpoint);
+        resume.checkpoints.push(found.checkpoint);
     }
     let dropped = database.map_or(Ok(Seq(0)), |database| database.dropped())?;
-    Ok(Recovered { past, heads, dropped, exists, head })
+    Ok(Recovered { resume, meter, heads, dropped, exists, head })
 }
 
 /// What `HEAD` says, where it may be missing only for a run that has no log yet.
@@ -78,16 +88,17 @@ pub(crate) fn lost(run: &Path, head: Option<Head>, found: u64) -> Result<u64, Op
 }
 
 /// Folds all events, and compares their counts with the heads that were committed with them.
-pub(crate) fn fold(database: &Database) -> Result<(ResumeState, Heads), OpenError> {
-    let mut fold = Resume::new();
+pub(crate) fn fold(database: &Database) -> Result<Folded, OpenError> {
+    let (mut resume, mut meter) = (Resume::new(), Meter::default());
     let mut counted = Heads::default();
     for event in database.events(Seq(0)) {
         let event = event?;
-        fold.apply(&event).map_err(|source| OpenError::Contradiction { log: database.path().to_owned(), source })?;
+        resume.apply(&event).map_err(|source| OpenError::Contradiction { log: database.path().to_owned(), source })?;
+        meter.apply(&event);
         count(&mut counted, &event);
     }
     check_heads(database, counted)?;
-    Ok((fold.into_past(), counted))
+    Ok(Folded { resume: resume.into_state(), meter, heads: counted })
 }
 
 /// Counts an event as the heads do.
@@ -151,7 +162,7 @@ mod tests {
     #[test]
     fn a_log_whose_parts_agree_is_taken() {
         let (directory, checkpoints) = run(&[value(0, FORMAT)], Heads { next: 1, completed: 0 });
-        assert_eq!(recover(directory.path(), true, &checkpoints).ok().unwrap().past.next_seq, Seq(1));
+        assert_eq!(recover(directory.path(), true, &checkpoints).ok().unwrap().resume.next_seq, Seq(1));
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn copy_checkpoints(run: &Path, to: &Path, salvaged: &mut Salvaged) -> Result<()
 
 /// Whether the new run is whole enough to go on: everything that an opening looks at.
 fn resumable(run: &Path) -> Result<(), OpenError> {
-    ReadLog::open(run)?.past()?;
+    ReadLog::open(run)?.resume_state()?;
     recover::recover(run, false, &Checkpoints::new(layout::checkpoints(run), 1)).map(|_| ())
 }
 

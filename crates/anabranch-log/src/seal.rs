@@ -11,8 +11,8 @@ use anabranch_core::{BoxError, Group, GroupId, Seq};
 
 pub(crate) use maintenance::Maintenance;
 pub(crate) use requests::SealRequests;
-pub use segment::Segment;
 use segment::SEGMENT_GROUPS;
+pub use segment::Segment;
 
 use crate::SealError;
 use crate::write::Store;

@@ -5,6 +5,9 @@ mod audit_table;
 mod buffer_order;
 mod configuration;
 mod event_sequence;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod group_map;
 mod history;
 mod installed;

@@ -87,7 +87,7 @@ pub use log::Log;
 pub use pace::Pace;
 pub use prompts::Prompts;
 pub use publish::{Publication, publish};
-pub use replay::{Replay, Replayed, Retrained, replay, retrain};
+pub use replay::{Replay, Replayed, Retrained, replay_log, retrain};
 pub use response::{OwnedResponse, Response};
 pub use rollout::Rollout;
 pub use run::{Evaluation, Hold, Restored, Run, RunBuilder};

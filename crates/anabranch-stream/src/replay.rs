@@ -37,7 +37,7 @@ pub enum Replayed {
     },
 }
 
-/// Stream of what a log recorded: see [`replay`].
+/// Stream of what a log recorded: see [`replay_log`].
 #[must_use = "streams do nothing unless polled"]
 pub struct Replay<'a>(BoxStream<'a, Result<Replayed, Error>>);
 
@@ -53,7 +53,7 @@ pub struct Replay<'a>(BoxStream<'a, Result<Replayed, Error>>);
 /// # Errors
 /// Yields an error if an event or a payload cannot be read, or if the groups of a batch differ from the recorded ones.
 /// The stream then ends.
-pub fn replay<'a, I, E, P, F>(events: I, mut payload: P) -> Replay<'a>
+pub fn replay_log<'a, I, E, P, F>(events: I, mut payload: P) -> Replay<'a>
 where
     I: IntoIterator<Item = Result<Event, E>>,
     I::IntoIter: Send + 'a,
@@ -149,7 +149,7 @@ impl Retrained {
     }
 }
 
-/// Trains `learner` again on the batches of a [`replay`]. The learner must be in the state in which the run began. Each
+/// Trains `learner` again on the batches of a [`replay_log`]. The learner must be in the state in which the run began. Each
 /// item is one step, with the recorded digest. On the same device and build all items are equal; the first unequal one
 /// names the step from which the weights differ.
 ///
@@ -170,7 +170,7 @@ impl Retrained {
 ///
 /// use anabranch_core::{Dataset, Fields, Journal, MemoryJournal, ResumeState};
 /// use anabranch_sim::{HashChain, Sim};
-/// use anabranch_stream::{InFlight, RolloutExt, Run, Samples, replay, retrain, tokio_clock};
+/// use anabranch_stream::{InFlight, RolloutExt, Run, Samples, replay_log, retrain, tokio_clock};
 /// use futures::TryStreamExt;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -184,7 +184,7 @@ impl Retrained {
 /// steps.try_collect::<Vec<_>>().await?;
 ///
 /// let events = journal.events().into_iter().map(Ok::<_, anabranch_core::BoxError>);
-/// let again = retrain(replay(events, |id| journal.payload(id)), HashChain::new(3));
+/// let again = retrain(replay_log(events, |id| journal.payload(id)), HashChain::new(3));
 /// let again: Vec<_> = again.try_collect().await?;
 /// assert_eq!(again.len(), 4);
 /// assert!(again.iter().all(|step| step.is_equal() && step.recorded.is_some()));

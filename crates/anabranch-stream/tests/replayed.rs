@@ -2,7 +2,7 @@
 
 use anabranch_core::{BoxError, Event, EventKind, Group, GroupId, Journal, JournalError, Learner};
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{Capacity, InFlight, MaxStaleness, Replayed, RolloutExt, Samples, replay, retrain};
+use anabranch_stream::{Capacity, InFlight, MaxStaleness, Replayed, RolloutExt, Samples, replay_log, retrain};
 use futures::{StreamExt, TryStreamExt};
 
 use common::past::{DirJournal, trained};
@@ -38,14 +38,14 @@ async fn a_log_alone_trains_a_learner_to_the_same_weights_at_every_step() {
     let journal = recorded().await;
     let (batches, last) = trained(&journal.memory.events());
     let again: Vec<_> =
-        retrain(replay(events(&journal), payload(&journal)), HashChain::new(7)).try_collect().await.unwrap();
+        retrain(replay_log(events(&journal), payload(&journal)), HashChain::new(7)).try_collect().await.unwrap();
     assert!(again.len() == batches.len() && again.len() > 8, "{}", again.len());
     assert!(again.iter().all(|step| step.recorded.is_some() && step.is_equal()), "{again:?}");
     assert_eq!(again.iter().map(|step| step.step.0).collect::<Vec<_>>(), (1..=again.len() as u64).collect::<Vec<_>>());
     assert_eq!(Some(again.last().unwrap().weights), last);
 
     let other: Vec<_> =
-        retrain(replay(events(&journal), payload(&journal)), HashChain::new(8)).try_collect().await.unwrap();
+        retrain(replay_log(events(&journal), payload(&journal)), HashChain::new(8)).try_collect().await.unwrap();
     assert!(!other[0].is_equal(), "another beginning differs from the first step on");
 }
 
@@ -86,7 +86,7 @@ async fn a_difference_names_the_first_step_that_differs() {
 
     let journal = recorded().await;
     for astray in [1, 4, 7] {
-        let again = retrain(replay(events(&journal), payload(&journal)), Astray(HashChain::new(7), astray));
+        let again = retrain(replay_log(events(&journal), payload(&journal)), Astray(HashChain::new(7), astray));
         let again: Vec<_> = again.try_collect().await.unwrap();
         assert_eq!(again.iter().find(|step| !step.is_equal()).map(|step| step.step.0), Some(astray));
     }
@@ -95,7 +95,7 @@ async fn a_difference_names_the_first_step_that_differs() {
 #[tokio::test(start_paused = true)]
 async fn dispositions_come_in_the_order_of_the_log_and_a_changed_payload_is_refused() {
     let journal = recorded().await;
-    let all: Vec<Replayed> = replay(events(&journal), payload(&journal)).try_collect().await.unwrap();
+    let all: Vec<Replayed> = replay_log(events(&journal), payload(&journal)).try_collect().await.unwrap();
     let excluded = all.iter().filter(|replayed| matches!(replayed, Replayed::Excluded { .. })).count();
     let in_log =
         journal.memory.events().iter().filter(|event| matches!(event.kind, EventKind::Excluded { .. })).count();
@@ -110,7 +110,7 @@ async fn dispositions_come_in_the_order_of_the_log_and_a_changed_payload_is_refu
         group.samples[0].logprobs[0] -= 0.5;
         Ok::<_, JournalError>(group)
     };
-    let mut replayed = replay(events(&journal), &mut changed);
+    let mut replayed = replay_log(events(&journal), &mut changed);
     let error = loop {
         match replayed.next().await.unwrap() {
             Ok(Replayed::Batch(batch)) => panic!("{batch:?}"),
@@ -124,7 +124,7 @@ async fn dispositions_come_in_the_order_of_the_log_and_a_changed_payload_is_refu
     // A run that died between a batch and its step: the step is made, and there is nothing to compare it with.
     let taken =
         journal.memory.events().iter().position(|event| matches!(event.kind, EventKind::BatchTaken { .. })).unwrap();
-    let again = retrain(replay(events(&journal).take(taken + 1), payload(&journal)), HashChain::new(7));
+    let again = retrain(replay_log(events(&journal).take(taken + 1), payload(&journal)), HashChain::new(7));
     let again: Vec<_> = again.try_collect().await.unwrap();
     assert!(again.len() == 1 && again[0].recorded.is_none() && again[0].is_equal());
 }

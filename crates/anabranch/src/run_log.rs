@@ -1,136 +1,250 @@
-//! A run in a directory: its log, its Parquet segments, and its clock.
+//! A run in a directory: its log, its sealer, and its clock.
 
+use std::fmt;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anabranch_core::BoxError;
-use anabranch_log::{Durability, OpenError, RunLogOptions, SalvageError, Salvaged, SealError, Sealed, Sealer, Segment};
-use anabranch_parquet::{SealedPayloads, SegmentReader, Segments};
+use anabranch_core::{BoxError, Fields, Journal, JournalError, SessionClock};
+use anabranch_log::{Durability, EventLog, Found, LiveLog, LogOptions, OpenError, Opened, SealError, Sealer};
+use anabranch_stream::{Run, tokio_clock};
 
-/// A run whose log lies in a directory, sealed into Parquet segments under `parquet/` while it goes on. Dereferences to
-/// its [`Run`](anabranch_stream::Run).
+/// A run whose log is in a directory. Dereferences to its [`Run`].
 ///
-/// Keep it until the pipeline has ended: when it is closed or dropped, the log is flushed, sealed and released, and
-/// whatever still holds the `Run` is refused.
-pub struct RunLog(anabranch_log::RunLog);
+/// With the feature `parquet`, the log is sealed into Parquet segments in `parquet/` of the directory while the run
+/// continues. Payloads that no kept checkpoint needs are dropped from the log once they are sealed, and are read from the
+/// segments from then on.
+///
+/// Keep the `RunLog` until the pipeline has ended. When it is closed or dropped, the log is written, synced, sealed and
+/// released; whatever still holds the `Run` is refused from then on.
+pub struct RunLog {
+    // Closed before the run is dropped.
+    log: EventLog,
+    run: Run,
+}
+
+/// How to open a run: see [`RunLog::options`].
+#[must_use = "options do nothing until `open` is called"]
+pub struct RunLogOptions {
+    log: LogOptions,
+    settings: Fields,
+    accept_changes: bool,
+    clock: Option<SessionClock>,
+    name: Option<String>,
+    sealing: Sealing,
+}
+
+/// Who seals the log.
+enum Sealing {
+    /// Parquet segments, if the feature `parquet` is on.
+    Default,
+    /// The user's sealer, or nobody; the log's options know.
+    Chosen,
+}
 
 impl RunLog {
-    /// Opens the run in the directory `path`, which is made where it is missing; a run that is there is resumed. Blocks.
+    /// Opens the run in the directory `path` with the default options: creates it if it is missing, else resumes it.
+    /// Blocks.
     ///
     /// # Errors
-    /// Returns an error if another writer has it open, it cannot be written, or what it holds is damaged: see [`OpenError`].
+    /// Returns an error if another writer has the run open, if the directory cannot be written, or if the log is damaged:
+    /// see [`OpenError`].
     pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<Self, OpenError> {
-        Self::open_with(path, durability, Self::options())
+        Self::options().open(path, durability)
     }
 
-    /// The options of an opening, all at their defaults, for [`open_with`](Self::open_with).
+    /// The options of an opening, all at their defaults.
+    ///
+    /// ```
+    /// use anabranch::{Durability, Fields, RunLog, Value};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let settings = Fields::from([("seed".to_owned(), Value::from(7))]);
+    /// let run = RunLog::options().settings(settings).keep_checkpoints(5).open(path, Durability::Process)?;
+    /// println!("session {}", run.found().session);
+    /// run.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn options() -> RunLogOptions {
-        anabranch_log::RunLog::options()
+        RunLogOptions {
+            log: EventLog::options(),
+            settings: Fields::new(),
+            accept_changes: false,
+            clock: None,
+            name: None,
+            sealing: Sealing::Default,
+        }
     }
 
-    /// Opens the run in the directory `path` with options. The timer is tokio's clock and the sealer the Parquet writer,
-    /// whatever the options say. Payloads that no kept checkpoint needs are dropped from the log once they are sealed, and
-    /// are read out of the segments from then on.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(
-        path: impl AsRef<Path>,
-        durability: Durability,
-        options: RunLogOptions,
-    ) -> Result<Self, OpenError> {
-        let options = options.clock(anabranch_stream::tokio_clock()).sealer(parquet_sealer);
-        options.open(path, durability).map(Self)
+    /// Reads what is recorded while the run is open.
+    pub fn live(&self) -> LiveLog {
+        self.log.live()
     }
 
-    /// Flushes and syncs the log, seals the rest, and releases the directory. Blocks. Dropping does the same, but can
-    /// only trace what goes wrong.
+    /// The run's directory; `None` if the run is in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.log.path()
+    }
+
+    /// What the opening found of earlier sessions.
+    pub fn found(&self) -> Found {
+        self.log.found()
+    }
+
+    /// Where the events of the run go.
+    pub fn journal(&self) -> Arc<dyn Journal> {
+        self.log.journal()
+    }
+
+    /// Waits until everything recorded so far survives a power loss. Blocks.
     ///
     /// # Errors
-    /// Returns an error if the log is poisoned, or the last seal failed; the directory is released all the same.
+    /// Returns an error if the log could not be written or synced.
+    pub fn sync(&self) -> Result<(), JournalError> {
+        self.log.sync()
+    }
+
+    /// Seals everything recorded so far. Blocks.
+    ///
+    /// # Errors
+    /// Returns the sealer's error. The log is untouched, and the next seal tries again.
+    pub fn seal_now(&self) -> Result<(), SealError> {
+        self.log.seal_now()
+    }
+
+    /// Writes and syncs the log, seals the rest, and releases the directory. Blocks. Dropping does the same, but can only
+    /// trace errors.
+    ///
+    /// # Errors
+    /// Returns an error if the log could not be written or the last seal failed. The directory is released all the same.
     pub fn close(self) -> Result<(), SealError> {
-        self.0.close()
+        self.log.close()
     }
 }
 
 impl Deref for RunLog {
-    type Target = anabranch_log::RunLog;
+    type Target = Run;
 
-    fn deref(&self) -> &anabranch_log::RunLog {
-        &self.0
+    fn deref(&self) -> &Run {
+        &self.run
     }
 }
 
-/// A run that no writer has open, for audits and exports: its log, and its Parquet segments for the payloads that the log
-/// has dropped. Dereferences to the log's own reader.
-#[derive(Debug)]
-pub struct ReadLog(pub(crate) Arc<anabranch_log::ReadLog>);
+impl fmt::Debug for RunLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunLog").field("log", &self.log).finish_non_exhaustive()
+    }
+}
 
-impl ReadLog {
-    /// Opens the run in the directory `path` for reading; several readers may.
+impl RunLogOptions {
+    /// What the user says of the run: recorded when it begins, compared when it is opened again.
+    pub fn settings(mut self, settings: Fields) -> Self {
+        self.log = self.log.settings(settings.clone());
+        self.settings = settings;
+        self
+    }
+
+    /// Whether the settings of the run and of its operators may differ from those recorded. By default they may not.
+    pub fn accept_changes(mut self, accept: bool) -> Self {
+        self.log = self.log.accept_changes(accept);
+        self.accept_changes = accept;
+        self
+    }
+
+    /// Whether to open a log whose `HEAD` is missing or damaged. `HEAD` says how many events the log must hold; without
+    /// it a lost end of the log is not noticed. By default such a log is refused.
+    pub fn accept_missing_head(mut self, accept: bool) -> Self {
+        self.log = self.log.accept_missing_head(accept);
+        self
+    }
+
+    /// How many checkpoints are kept beside that of step 0. The default is 3.
+    ///
+    /// # Panics
+    /// Panics if `count` is 0.
+    pub fn keep_checkpoints(mut self, count: usize) -> Self {
+        self.log = self.log.keep_checkpoints(count);
+        self
+    }
+
+    /// How often [`Durability::Process`] syncs. The default is every second.
+    ///
+    /// # Panics
+    /// Panics if `interval` is zero.
+    pub fn sync_every(mut self, interval: Duration) -> Self {
+        self.log = self.log.sync_every(interval);
+        self
+    }
+
+    /// The clock of this session. The default is tokio's clock, from now: see [`tokio_clock`].
+    pub fn clock(mut self, clock: SessionClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The run's name, which prefixes its engine requests. The default is the name of its directory.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// What seals the log, instead of the Parquet segments: at each checkpoint, every 256 groups, every minute and at the
+    /// end. `open` is called with the run's directory once the run's lock is held, so that nobody else changes what is
+    /// sealed between that look and the first seal.
+    pub fn sealer(mut self, open: impl FnOnce(&Path) -> Result<Sealer, BoxError> + Send + 'static) -> Self {
+        (self.log, self.sealing) = (self.log.sealer(open), Sealing::Chosen);
+        self
+    }
+
+    /// Leaves the log unsealed: nothing is written beside it, and it keeps all payloads.
+    pub fn unsealed(mut self) -> Self {
+        (self.log, self.sealing) = (self.log.unsealed(), Sealing::Chosen);
+        self
+    }
+
+    /// Opens the run in the directory `path`: see [`RunLog::open`].
     ///
     /// # Errors
-    /// Returns an error if there is no run, a writer has it open, or what it holds is damaged: see [`OpenError`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Ok(Self::with_segments(anabranch_log::ReadLog::open(path)?))
-    }
-
-    /// The same, but takes the log as it is where `HEAD`, which says how far it must reach, is missing or damaged.
-    ///
-    /// # Errors
-    /// The others of [`open`](Self::open).
-    pub fn open_without_head(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Ok(Self::with_segments(anabranch_log::ReadLog::open_without_head(path)?))
-    }
-
-    fn with_segments(log: anabranch_log::ReadLog) -> Self {
-        let payloads = SealedPayloads::of(segments_of(log.path()));
-        Self(Arc::new(log.reading(move |id| Ok(payloads.read(id)?))))
-    }
-}
-
-impl Deref for ReadLog {
-    type Target = anabranch_log::ReadLog;
-
-    fn deref(&self) -> &anabranch_log::ReadLog {
-        &self.0
+    /// Returns an [`OpenError`] if the run cannot be opened.
+    pub fn open(self, path: impl AsRef<Path>, durability: Durability) -> Result<RunLog, OpenError> {
+        let path = path.as_ref();
+        let Self { log, settings, accept_changes, clock, name, sealing } = self;
+        let log = match sealing {
+            Sealing::Default => sealed_by_default(log),
+            Sealing::Chosen => log,
+        };
+        let Opened { log, resume, meter, .. } = log.open(path, durability)?;
+        let run = Run::builder(name.unwrap_or_else(|| name_of(path)))
+            .journal(log.journal())
+            .resume(resume, meter)
+            .clock(clock.unwrap_or_else(tokio_clock))
+            .settings(settings)
+            .accept_changes(accept_changes)
+            .open()
+            .map_err(OpenError::Changed)?;
+        log.flush()?;
+        Ok(RunLog { log, run })
     }
 }
 
-/// Copies everything that is provably good of the damaged run in `run` to a new run in `to`, and says what is missing.
-/// Where the log is damaged, the Parquet segments stand in for it. Nothing is written to `run`.
-///
-/// # Errors
-/// Returns an error if there is nothing to read, a writer has the run open, a newer library wrote it, `to` exists, or the new run cannot
-/// be written.
-pub fn salvage(run: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, SalvageError> {
-    let (run, to) = (run.as_ref(), to.as_ref());
-    // Without segments, or with damaged ones, the log stands alone.
-    let segments = SegmentReader::open(segments_of(run)).ok();
-    let sealed = segments.as_ref().map_or_else(Sealed::none, |segments| Sealed {
-        events: Box::new(segments.events().map_while(Result::ok)),
-        payload: Box::new(|id| segments.payload(id).ok().flatten()),
-    });
-    anabranch_log::salvage(run, to, sealed)
+impl fmt::Debug for RunLogOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunLogOptions").field("log", &self.log).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
-pub(crate) fn segments_of(run: &Path) -> PathBuf {
-    run.join("parquet")
+#[cfg(feature = "parquet")]
+fn sealed_by_default(log: LogOptions) -> LogOptions {
+    log.sealer(crate::segments::sealer)
 }
 
-fn parquet_sealer(run: &Path) -> Result<Sealer, BoxError> {
-    let mut segments = Segments::open(segments_of(run))?;
-    let sealed_through = segments.sealed_through();
-    let payloads = SealedPayloads::of(segments.folder());
-    let sealer = Sealer::new(sealed_through, move |segment: &Segment| {
-        // The payloads come in the order of their events, which is the order they are asked for.
-        let mut groups = segment.groups.iter();
-        segments.seal(&segment.events, |id| {
-            let group = groups.find(|group| group.id == *id);
-            group.cloned().ok_or_else(|| format!("the segment lacks the payload of {id}").into())
-        })?;
-        Ok(())
-    });
-    Ok(sealer.reading(move |id| Ok(payloads.read(id)?)))
+#[cfg(not(feature = "parquet"))]
+fn sealed_by_default(log: LogOptions) -> LogOptions {
+    log
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
 }

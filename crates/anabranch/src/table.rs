@@ -2,8 +2,7 @@
 
 use anabranch_parquet::{Table, TableRows, Unsealed};
 
-use crate::run_log::segments_of;
-use crate::{ReadLog, RunLog};
+use crate::{ReadLog, RunLog, segments};
 
 impl RunLog {
     /// The rows of a table of this run while it is open: those in its sealed segments, then those of what it has recorded
@@ -32,7 +31,7 @@ impl RunLog {
     pub fn table(&self, table: Table) -> TableRows {
         let (log, payloads) = (self.live(), self.live());
         let log = Unsealed::new(move |first, most| Ok(log.events(first, most)?), move |id| Ok(payloads.payload(id)?));
-        TableRows::of_log(table, self.path().map(segments_of), log)
+        TableRows::of_log(table, self.path().map(segments::folder), log)
     }
 }
 
@@ -43,6 +42,6 @@ impl ReadLog {
         let (log, payloads) = (self.0.clone(), self.0.clone());
         let events = move |first, most| Ok(log.events_from(first).take(most).collect::<Result<_, _>>()?);
         let log = Unsealed::new(events, move |id| Ok(payloads.payload(id)?));
-        TableRows::of_log(table, Some(segments_of(self.path())), log)
+        TableRows::of_log(table, Some(segments::folder(self.path())), log)
     }
 }

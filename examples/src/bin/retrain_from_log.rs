@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anabranch::policy::{Device, DeviceChoice, Policy};
 use anabranch::prelude::*;
 use anabranch::replay::recompute;
-use anabranch::{ReadLog, retrain};
+use anabranch::{ReadLog, replay_log, retrain};
 use anyhow::{Context, Result};
 use clap::Parser;
 
@@ -45,13 +45,13 @@ async fn again(arguments: &Arguments) -> Result<ExitCode> {
     println!("the schedule computed again from the log equals the recorded one: {} batches", schedule.batches);
 
     // Checkpoint 0 holds the initial weights; a run always keeps it.
-    let past = log.past()?;
+    let past = log.resume_state()?;
     let begun = past.checkpoints.iter().find(|checkpoint| checkpoint.cursor.step.0 == 0);
     let begun = begun.context("the run has no checkpoint of step 0")?;
     let mut learner = Policy::read(&begun.path, &device)?.learner(optimizer::adamw())?;
     learner.load(&begun.path)?;
 
-    let mut steps = std::pin::pin!(retrain(anabranch::replay(log.events(), |id| log.payload(id)), learner));
+    let mut steps = std::pin::pin!(retrain(replay_log(log.events(), |id| log.payload(id)), learner));
     let mut count = 0;
     while let Some(step) = steps.try_next().await? {
         if let Some(recorded) = step.recorded.filter(|_| !step.is_equal()) {

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
+use anabranch::RunLog;
 use anabranch_core::{Event, EventKind, Group};
-use anabranch_log::{Durability, RunLog};
+use anabranch_log::Durability;
 use futures::executor::block_on;
 
 use super::synthetic::{Synthetic, payload};
 
 /// Writes the events of a run to a database, as the run itself would have, with the payloads that `payload` makes.
 pub fn database(run: &Path, groups: u64, payload: impl Fn(&Event) -> Option<Group>) {
-    let log = RunLog::options().open(run, Durability::Process).unwrap();
-    let journal = log.journal().clone();
+    let log = RunLog::options().unsealed().open(run, Durability::Process).unwrap();
+    let journal = log.journal();
     // The opening of the log is the first event.
     let mut all = Synthetic::new(groups).skip(1);
     loop {

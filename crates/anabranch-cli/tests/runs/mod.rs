@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
+use anabranch::RunLog;
 use anabranch_core::{Event, EventKind, GroupId};
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch_log::{Durability, ReadLog};
 use anabranch_stream::Run;
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ pub fn spawn(command: &mut Command) -> Child {
 pub fn open(run: &Path) -> (RunLog, HandClock) {
     let _held = SPAWNING.lock();
     let clock = HandClock::default();
-    let log = RunLog::options().clock(clock.session_clock()).open(run, Durability::Process).unwrap();
+    let log = RunLog::options().unsealed().clock(clock.session_clock()).open(run, Durability::Process).unwrap();
     (log, clock)
 }
 

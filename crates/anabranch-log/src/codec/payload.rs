@@ -55,7 +55,7 @@ pub(super) fn size_hint(group: &Group) -> usize {
 
 /// Appends the payload of `group`.
 pub(super) fn write(group: &Group, out: &mut Vec<u8>) -> Result<(), postcard::Error> {
-    let Group { id, prompt, expected, samples, extra, context: _ } = group;
+    let Group { id, prompt, expected, samples, extra } = group;
     let own = |sample: &'_ Sample| if sample.tokens.starts_with(&prompt.tokens) { prompt.tokens.len() } else { 0 };
     let description = Description {
         id: Cow::Borrowed(id),
@@ -139,7 +139,7 @@ pub(super) fn read(body: &[u8]) -> Result<Group, Fault> {
         return Err(Fault::damaged(format!("{} bytes too many", rest.len())));
     }
     let (id, extra) = (id.into_owned(), extra.into_owned());
-    Ok(Group { id, prompt, expected, samples: read, extra, context: Context::default() })
+    Ok(Group { id, prompt, expected, samples: read, extra })
 }
 
 fn cut() -> Fault {

@@ -137,7 +137,6 @@ pub(crate) fn some_groups() -> Vec<Group> {
         expected: 2,
         samples: vec![whole, aborted],
         extra: fields(),
-        context: Context::default(),
     };
     let empty = Group { samples: Vec::new(), expected: 0, extra: Fields::new(), ..group.clone() };
     vec![group, empty]
@@ -233,7 +232,7 @@ prop_compose! {
     ) -> Group {
         let id = PromptId { dataset: dataset.into(), epoch, row };
         let prompt = Prompt { id: id.clone(), tokens, fields };
-        Group { id: GroupId { prompt: id, attempt }, prompt, expected, samples, extra, context: Context::default() }
+        Group { id: GroupId { prompt: id, attempt }, prompt, expected, samples, extra }
     }
 }
 

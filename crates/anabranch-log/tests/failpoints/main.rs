@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use anabranch::{RunLog, RunLogOptions};
 use anabranch_core::{BoxError, Dataset, Event, EventKind, Fields, GroupId, Learner};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog, RunLogOptions, Sealer, Segment};
+use anabranch_log::{Durability, OpenError, ReadLog, Sealer, Segment};
 use anabranch_parquet::{SegmentReader, Segments};
 use anabranch_replay::{recompute, verify};
 use anabranch_sim::{HashChain, Sim};

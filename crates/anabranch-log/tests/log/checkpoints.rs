@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use anabranch::RunLog;
 use anabranch_core::{BoxError, Cursor, Digest, Journal, TrainingStep};
-use anabranch_log::{Durability, OpenError, ReadError, ReadLog, RunLog, SalvageError, Sealed, salvage};
+use anabranch_log::{Durability, OpenError, ReadError, ReadLog, SalvageError, Sealed, salvage};
 use tempfile::tempdir;
 
 use crate::scripted::{acked, complete, copy};
@@ -27,21 +28,21 @@ fn save(journal: &dyn Journal, step: u64) -> String {
 }
 
 fn names(run: &Path) -> Vec<String> {
-    let past = ReadLog::open(run).unwrap().past().unwrap();
+    let past = ReadLog::open(run).unwrap().resume_state().unwrap();
     past.checkpoints.iter().map(|checkpoint| checkpoint.name.clone()).collect()
 }
 
 #[test]
 fn the_first_and_the_last_ones_are_kept_newest_first() {
     let directory = tempdir().unwrap();
-    let run = RunLog::options().keep_checkpoints(2).open(directory.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().keep_checkpoints(2).open(directory.path(), Durability::Process).unwrap();
     for step in [0, 20, 40, 60] {
         acked(complete(&run, step));
-        assert_eq!(save(&**run.journal(), step), format!("step-{step:06}"));
+        assert_eq!(save(&*run.journal(), step), format!("step-{step:06}"));
     }
     run.close().unwrap();
     assert_eq!(names(directory.path()), ["step-000060", "step-000040", "step-000000"]);
-    let past = ReadLog::open(directory.path()).unwrap().past().unwrap();
+    let past = ReadLog::open(directory.path()).unwrap().resume_state().unwrap();
     assert_eq!(past.checkpoints[0].cursor, cursor(60));
     assert_eq!(fs::read(past.checkpoints[0].path.join("weights")).unwrap(), 60_u64.to_le_bytes());
     let on_disk = fs::read_dir(directory.path().join("checkpoints")).unwrap().count();
@@ -51,8 +52,8 @@ fn the_first_and_the_last_ones_are_kept_newest_first() {
 #[test]
 fn one_that_cannot_be_written_leaves_the_others_and_one_made_again_replaces() {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
-    save(&**run.journal(), 0);
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
+    save(&*run.journal(), 0);
     let mut fail = |path: &Path| -> Result<(), BoxError> {
         fs::write(path.join("weights"), b"half")?;
         Err("the learner is broken".into())
@@ -62,24 +63,24 @@ fn one_that_cannot_be_written_leaves_the_others_and_one_made_again_replaces() {
     let again = Cursor { updates: 9, ..cursor(0) };
     run.journal().checkpoint(&again, &mut weights(3)).unwrap();
     run.close().unwrap();
-    let past = ReadLog::open(directory.path()).unwrap().past().unwrap();
+    let past = ReadLog::open(directory.path()).unwrap().resume_state().unwrap();
     assert_eq!(past.checkpoints.len(), 1);
     assert_eq!(past.checkpoints[0].cursor, again);
-    RunLog::open(directory.path(), Durability::Process).unwrap().close().unwrap();
+    RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap().close().unwrap();
     assert_eq!(fs::read_dir(directory.path().join("checkpoints")).unwrap().count(), 1, "the half made one is gone");
 }
 
 #[test]
 fn one_half_replaced_when_the_process_died_is_put_back() {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
-    save(&**run.journal(), 0);
-    save(&**run.journal(), 20);
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
+    save(&*run.journal(), 0);
+    save(&*run.journal(), 20);
     run.close().unwrap();
     let checkpoints = directory.path().join("checkpoints");
     fs::rename(checkpoints.join("step-000020"), checkpoints.join(".old-step-000020")).unwrap();
     copy(&checkpoints.join("step-000000"), &checkpoints.join(".old-step-000000")).unwrap();
-    RunLog::open(directory.path(), Durability::Process).unwrap().close().unwrap();
+    RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap().close().unwrap();
     assert_eq!(names(directory.path()), ["step-000020", "step-000000"]);
     assert_eq!(fs::read_dir(checkpoints).unwrap().count(), 2);
 }
@@ -87,9 +88,9 @@ fn one_half_replaced_when_the_process_died_is_put_back() {
 #[test]
 fn a_damaged_one_is_skipped_for_the_one_before_it() {
     let whole = tempdir().unwrap();
-    let run = RunLog::open(whole.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(whole.path(), Durability::Process).unwrap();
     for step in [0, 20, 40] {
-        save(&**run.journal(), step);
+        save(&*run.journal(), step);
     }
     run.close().unwrap();
     let scratch = tempdir().unwrap();
@@ -109,7 +110,7 @@ fn a_damaged_one_is_skipped_for_the_one_before_it() {
                 fs::remove_file(damaged.join(&path)).unwrap();
             }
             assert_eq!(names(&damaged), ["step-000020", "step-000000"], "{file} {damage}");
-            RunLog::open(&damaged, Durability::Process).unwrap();
+            RunLog::options().unsealed().open(&damaged, Durability::Process).unwrap();
         }
     }
 }
@@ -119,9 +120,9 @@ fn a_damaged_one_is_skipped_for_the_one_before_it() {
 fn one_of_a_newer_format_is_refused_by_name_and_a_flipped_bit_is_none() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("run");
-    let run = RunLog::open(&path, Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(&path, Durability::Process).unwrap();
     for step in [0, 20] {
-        save(&**run.journal(), step);
+        save(&*run.journal(), step);
     }
     run.close().unwrap();
     let cursor = path.join("checkpoints/step-000020/cursor.json");
@@ -134,10 +135,10 @@ fn one_of_a_newer_format_is_refused_by_name_and_a_flipped_bit_is_none() {
     for newer in [newer, written.replace("\"format\": 1", "\"format\": 3").replace("\"checksum\": ", "\"checksum\": 1")]
     {
         fs::write(&cursor, newer).unwrap();
-        let refused = RunLog::open(&path, Durability::Process).unwrap_err();
+        let refused = RunLog::options().unsealed().open(&path, Durability::Process).unwrap_err();
         assert!(matches!(refused, OpenError::Read(ReadError::Newer { found: 3, known: 1, .. })), "{refused:?}");
         assert!(refused.to_string().contains("step-000020"), "{refused}");
-        assert!(matches!(ReadLog::open(&path).unwrap().past(), Err(OpenError::Read(ReadError::Newer { .. }))));
+        assert!(matches!(ReadLog::open(&path).unwrap().resume_state(), Err(OpenError::Read(ReadError::Newer { .. }))));
         let salvaged = salvage(&path, &directory.path().join("salvaged"), Sealed::none());
         assert!(matches!(salvaged, Err(SalvageError::Newer(_))), "{salvaged:?}");
         fs::remove_dir_all(directory.path().join("salvaged")).unwrap();
@@ -147,14 +148,14 @@ fn one_of_a_newer_format_is_refused_by_name_and_a_flipped_bit_is_none() {
 #[test]
 fn one_ahead_of_the_log_is_damage() {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path().join("long"), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(directory.path().join("long"), Durability::Process).unwrap();
     (0..9).for_each(|row| acked(complete(&run, row)));
-    save(&**run.journal(), 20);
+    save(&*run.journal(), 20);
     run.close().unwrap();
     let short = directory.path().join("short");
-    RunLog::open(&short, Durability::Process).unwrap().close().unwrap();
+    RunLog::options().unsealed().open(&short, Durability::Process).unwrap().close().unwrap();
     copy(&directory.path().join("long/checkpoints"), &short.join("checkpoints")).unwrap();
-    let error = RunLog::open(&short, Durability::Process).unwrap_err();
+    let error = RunLog::options().unsealed().open(&short, Durability::Process).unwrap_err();
     assert!(matches!(error, OpenError::Behind { found: 1, needed: 19, .. }), "{error:?}");
     assert!(error.to_string().contains("step-000020"), "{error}");
 }

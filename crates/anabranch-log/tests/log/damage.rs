@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anabranch::RunLog;
 use anabranch_core::{Event, EventKind};
-use anabranch_log::{Durability, OpenError, RunLog};
+use anabranch_log::{Durability, OpenError};
 use tempfile::{TempDir, tempdir};
 
 use crate::scripted::{Numbers, acked, complete, copy, events, files, read_all};
@@ -16,7 +17,7 @@ use crate::scripted::{Numbers, acked, complete, copy, events, files, read_all};
 fn run(durability: Durability) -> TempDir {
     let directory = tempdir().unwrap();
     for session in 0..2 {
-        let options = RunLog::options().sync_every(Duration::from_secs(1_000_000));
+        let options = RunLog::options().unsealed().sync_every(Duration::from_secs(1_000_000));
         let run = options.open(directory.path(), durability).unwrap();
         (0..12).for_each(|row| acked(complete(&run, session * 100 + row)));
         run.close().unwrap();
@@ -40,7 +41,7 @@ fn refused(damaged: &Path, whole: &[Event], what: &str) -> bool {
         Ok(events) => assert_eq!(events, whole, "{what}: read without an error"),
         Err(error) => assert!(error.to_string().contains(&name), "{what}: {error}"),
     }
-    match RunLog::open(damaged, Durability::Process) {
+    match RunLog::options().unsealed().open(damaged, Durability::Process) {
         Ok(run) => {
             assert_eq!(run.found().events, whole.len() as u64, "{what}: opened");
             assert_eq!(run.found().lost, 0, "{what}: opened");
@@ -106,12 +107,12 @@ fn a_cut_log_is_refused_however_little_is_missing() {
     }
     copy(whole_run.path(), &damaged).unwrap();
     fs::remove_dir_all(damaged.join("log")).unwrap();
-    let error = RunLog::open(&damaged, Durability::Process).unwrap_err();
+    let error = RunLog::options().unsealed().open(&damaged, Durability::Process).unwrap_err();
     assert!(matches!(error, OpenError::Behind { .. }), "{error}");
     for cut in [1, 31, 32] {
         copy(whole_run.path(), &damaged).unwrap();
         fs::OpenOptions::new().write(true).open(damaged.join("HEAD")).unwrap().set_len(32 - cut).unwrap();
-        let error = RunLog::open(&damaged, Durability::Process).unwrap_err();
+        let error = RunLog::options().unsealed().open(&damaged, Durability::Process).unwrap_err();
         assert!(matches!(error, OpenError::Head { .. }), "{error}");
     }
 }
@@ -138,7 +139,7 @@ fn after_a_power_loss_the_lost_events_are_counted_and_reported() {
     let whole = events(directory.path());
     reboot(directory.path());
     cut_log(directory.path());
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
     let found = run.found();
     assert!(found.lost > 0 && found.lost + found.events == whole.len() as u64, "{found:?}");
     run.close().unwrap();
@@ -146,7 +147,11 @@ fn after_a_power_loss_the_lost_events_are_counted_and_reported() {
     assert_eq!(kept[..found.events as usize], whole[..found.events as usize]);
     let resumed = &kept[found.events as usize].kind;
     assert!(matches!(resumed, EventKind::RunResumed { lost, .. } if *lost == found.lost), "{resumed:?}");
-    assert_eq!(RunLog::open(directory.path(), Durability::Process).unwrap().found().lost, 0, "reported once");
+    assert_eq!(
+        RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap().found().lost,
+        0,
+        "reported once"
+    );
 }
 
 #[test]
@@ -155,11 +160,11 @@ fn what_was_synced_cannot_be_lost_to_a_power_loss() {
     reboot(directory.path());
     cut_log(directory.path());
     // How the run is opened now does not matter: the promise was made when the events were acknowledged.
-    let error = RunLog::open(directory.path(), Durability::Process).unwrap_err();
+    let error = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap_err();
     assert!(matches!(error, OpenError::Behind { .. }), "{error}");
 
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
     (0..5).for_each(|row| acked(complete(&run, row)));
     run.sync().unwrap();
     // The next commit tells HEAD how far the sync got.
@@ -169,6 +174,6 @@ fn what_was_synced_cannot_be_lost_to_a_power_loss() {
     let wal = named(directory.path(), ".log");
     let length = fs::metadata(&wal).unwrap().len();
     fs::OpenOptions::new().write(true).open(wal).unwrap().set_len(length / 2).unwrap();
-    let error = RunLog::open(directory.path(), Durability::Process).unwrap_err();
+    let error = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap_err();
     assert!(matches!(error, OpenError::Behind { .. }), "{error}");
 }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, Event, resume};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog};
+use anabranch_log::{Durability, OpenError, ReadLog};
 use anabranch_parquet::{SegmentError, SegmentReader, Segments};
 use anabranch_replay::{recompute, verify};
 use tempfile::tempdir;
@@ -26,10 +27,14 @@ fn make() {
     let directory = tempdir().unwrap();
     let made = directory.path().join("run");
     for session in 0..2 {
-        let published = ReadLog::open(&made).ok().and_then(|log| log.past().unwrap().published);
+        let published = ReadLog::open(&made).ok().and_then(|log| log.resume_state().unwrap().published);
         let clock = HandClock::default();
-        let run =
-            RunLog::options().name("format-1").clock(clock.session_clock()).open(&made, Durability::Process).unwrap();
+        let run = RunLog::options()
+            .unsealed()
+            .name("format-1")
+            .clock(clock.session_clock())
+            .open(&made, Durability::Process)
+            .unwrap();
         let mut script = Script::new((*run).clone(), clock);
         match published {
             Some((version, step, weights)) => script.reinstall(version, step, weights),
@@ -86,11 +91,11 @@ fn a_run_of_format_1_is_read_and_goes_on() {
     assert!(report.is_clean(), "{report}");
     let recomputed = recompute(&events).unwrap();
     assert!(recomputed.batches > 3, "{recomputed:?}");
-    let (past, folded) = (log.past().unwrap(), resume(events.clone()).unwrap());
+    let (past, folded) = (log.resume_state().unwrap(), resume(events.clone()).unwrap());
     assert_eq!((&past.queued, &past.batches, past.session), (&folded.queued, &folded.batches, 2));
     assert_eq!(past.checkpoints.len(), 1);
     drop(log);
-    let opened = RunLog::open(&run, Durability::Process).unwrap();
+    let opened = RunLog::options().unsealed().open(&run, Durability::Process).unwrap();
     assert_eq!((opened.found().session, opened.found().events), (2, events.len() as u64));
     opened.close().unwrap();
     assert_eq!(crate::scripted::events(&run)[..events.len()], events);
@@ -125,7 +130,7 @@ fn newer_formats_are_refused_by_name() {
     let checksum = crc32c::crc32c(&head[..28]);
     head[28..].copy_from_slice(&checksum.to_le_bytes());
     fs::write(run.join("HEAD"), head).unwrap();
-    let error = RunLog::open(&run, Durability::Process).unwrap_err();
+    let error = RunLog::options().unsealed().open(&run, Durability::Process).unwrap_err();
     assert!(matches!(error, OpenError::Head { .. }) && error.to_string().contains("format 2"), "{error}");
 
     let folder = scratch.path().join("parquet");

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch::RunLog;
+use anabranch_log::{Durability, ReadLog};
 use futures::executor::block_on;
 use tempfile::tempdir;
 
@@ -14,7 +15,7 @@ const DIRECTORY: &str = "ANABRANCH_FULL_RUN";
 #[test]
 fn child() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
-    let run = RunLog::open(&directory, Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(&directory, Durability::Process).unwrap();
     let mut row = 0;
     let failure = loop {
         match block_on(complete(&run, row).durable) {
@@ -62,7 +63,7 @@ fn a_write_error_poisons_the_log_and_loses_nothing_acknowledged() {
     }
     drop(log);
     // There is room again: it goes on where it was, and what the error left behind does no harm.
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
     assert_eq!((run.found().session, run.found().events), (1, counts.events));
     for row in acked + 1000..acked + 1020 {
         block_on(complete(&run, row).durable).unwrap();

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, Digest, EventKind, Seq, TrainingStep};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog, Sealer};
+use anabranch_log::{Durability, OpenError, ReadLog, Sealer};
 use anabranch_stream::Run;
 use futures::executor::block_on;
 use tempfile::tempdir;
@@ -159,7 +160,7 @@ fn check(directory: &Path, said: &Said, at: &str) {
     for &row in said.acked.keys().rev().take(50) {
         assert_eq!(log.payload(&id(row)).unwrap(), group(row), "{at}");
     }
-    let past = log.past().unwrap();
+    let past = log.resume_state().unwrap();
     if !said.saved.is_empty() {
         let step = |name: &str| name.strip_prefix("step-").unwrap().parse::<u64>().unwrap();
         let newest = past.checkpoints.first().unwrap_or_else(|| panic!("{at}: {} is gone", said.saved));

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog};
+use anabranch::RunLog;
+use anabranch_log::{Durability, OpenError, ReadLog};
 use tempfile::tempdir;
 
 use crate::scripted::{acked, complete, events, id};
@@ -10,53 +11,54 @@ use crate::scripted::{acked, complete, events, id};
 #[test]
 fn a_second_writer_is_told_who_the_first_is() {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
-    let refused = RunLog::open(directory.path(), Durability::Process).unwrap_err();
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
+    let refused = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap_err();
     assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");
     let text = refused.to_string();
     assert!(text.contains(&format!("process {}", std::process::id())) && text.contains("LOCK"), "{text}");
     acked(complete(&run, 1));
     drop(run);
-    RunLog::open(directory.path(), Durability::Process).unwrap();
+    RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
 }
 
 #[test]
 fn a_reader_beside_a_writer_is_sent_to_the_segments() {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
     let refused = ReadLog::open(directory.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Live { .. }) && refused.to_string().contains("parquet"), "{refused}");
     drop(run);
     let reader = ReadLog::open(directory.path()).unwrap();
-    let refused = RunLog::open(directory.path(), Durability::Process).unwrap_err();
+    let refused = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap_err();
     assert!(matches!(refused, OpenError::BeingRead { .. }), "{refused}");
     drop(reader);
-    RunLog::open(directory.path(), Durability::Process).unwrap();
+    RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
 }
 
 #[test]
 fn a_missing_head_is_refused_unless_accepted() {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
     acked(complete(&run, 1));
     run.close().unwrap();
     let before = events(directory.path());
     fs::remove_file(directory.path().join("HEAD")).unwrap();
 
-    for refused in
-        [RunLog::open(directory.path(), Durability::Process).unwrap_err(), ReadLog::open(directory.path()).unwrap_err()]
-    {
+    for refused in [
+        RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap_err(),
+        ReadLog::open(directory.path()).unwrap_err(),
+    ] {
         assert!(matches!(refused, OpenError::Head { .. }), "{refused}");
         let text = refused.to_string();
         assert!(text.contains("HEAD is missing") && text.contains("--accept-missing-head"), "{text}");
     }
     assert_eq!(ReadLog::open_without_head(directory.path()).unwrap().events().count(), before.len());
-    let options = RunLog::options().accept_missing_head(true);
+    let options = RunLog::options().unsealed().accept_missing_head(true);
     let run = options.open(directory.path(), Durability::Process).unwrap();
     assert_eq!(run.found().events, before.len() as u64);
     assert_eq!(run.payload(&id(1)).unwrap().id, id(1));
     run.close().unwrap();
-    RunLog::open(directory.path(), Durability::Process).unwrap();
+    RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch::RunLog;
+use anabranch_log::{Durability, ReadLog};
 use tempfile::{TempDir, tempdir};
 
 use crate::scripted::{acked, complete, contents, group, id};
@@ -20,7 +21,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn child() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
-    match RunLog::open(&directory, Durability::Process) {
+    match RunLog::options().unsealed().open(&directory, Durability::Process) {
         Ok(_) => println!("\nopened"),
         Err(error) => println!("\nrefused={error}"),
     }
@@ -57,7 +58,7 @@ fn run() -> (TempDir, PathBuf) {
     let around = tempdir().unwrap();
     fs::set_permissions(around.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let path = around.path().join("run");
-    let run = RunLog::open(&path, Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(&path, Durability::Process).unwrap();
     (0..3).for_each(|row| acked(complete(&run, row)));
     run.close().unwrap();
     (around, path)
@@ -84,7 +85,7 @@ fn a_run_that_may_only_be_read_is_read_and_not_opened() {
     assert!(refused.contains("LOCK") && refused.contains("a directory that this user can write"), "{refused}");
     assert!(said.contains("read=7"), "{said}");
     assert!(contents(&path) == before, "nothing in it has changed");
-    let run = RunLog::open(&path, Durability::Process).unwrap();
+    let run = RunLog::options().unsealed().open(&path, Durability::Process).unwrap();
     assert_eq!(run.found().events, 7, "it goes on once it may be written again");
     acked(complete(&run, 3));
     run.close().unwrap();
@@ -109,5 +110,5 @@ fn files_that_may_not_be_read_are_named() {
     permit(&path, 0o644, 0o755);
     let unchanged = |kept: &(PathBuf, Vec<u8>)| fs::read(&kept.0).unwrap() == kept.1 || kept.0.ends_with("LOCK");
     assert!(before.iter().all(unchanged), "nothing in it has changed, but who last held the lock");
-    RunLog::open(&path, Durability::Process).unwrap().close().unwrap();
+    RunLog::options().unsealed().open(&path, Durability::Process).unwrap().close().unwrap();
 }

@@ -6,8 +6,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use anabranch::{RunLog, RunLogOptions};
 use anabranch_core::{BoxError, Cursor, Digest, TrainingStep};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog, RunLogOptions, Sealer, Segment};
+use anabranch_log::{Durability, OpenError, ReadLog, Sealer, Segment};
 use anabranch_parquet::{SegmentReader, Segments};
 use futures::executor::block_on;
 use tempfile::{tempdir, tempdir_in};
@@ -155,7 +156,7 @@ fn check(run: &Path, said: &Said, at: &str) {
                 assert!(seq < counts.events, "{at}: event {seq}, acknowledged, is gone; there are {}", counts.events);
                 assert_eq!(log.payload(&id(row)).unwrap(), group(row), "{at}");
             }
-            let newest = log.past().unwrap().checkpoints.first().map(|checkpoint| checkpoint.cursor.step.0);
+            let newest = log.resume_state().unwrap().checkpoints.first().map(|checkpoint| checkpoint.cursor.step.0);
             assert!(newest >= said.saved, "{at}: checkpoint {newest:?}, {:?} was made", said.saved);
         }
     }

@@ -5,10 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, EventKind, Group, GroupId, Reason, Seq, Then, TrainingStep};
-use anabranch_log::{Durability, OpenError, ReadError, ReadLog, RunLog, Sealer, Segment};
+use anabranch_log::{Durability, OpenError, ReadError, ReadLog, Sealer, Segment};
 use anabranch_stream::Run;
-use anabranch_stream::by_hand::{Draft, RecordReceipt};
+use anabranch_stream::by_hand::{Draft, RecordReceipt, RunByHand};
 use tempfile::tempdir;
 
 use crate::scripted::{Numbers, acked, complete, complete_these, files, group, id, take};
@@ -49,12 +50,12 @@ fn try_open(path: &Path, kept: &Shared) -> Result<RunLog, OpenError> {
 }
 
 /// Takes the groups of `rows` for `step`, and makes a checkpoint after it.
-fn train(run: &Run, step: u64, rows: &[u64]) {
+fn train(run: &RunLog, step: u64, rows: &[u64]) {
     let taken = take(run, step, rows).last_seq();
     save(run, step, taken);
 }
 
-fn save(run: &Run, step: u64, taken: Seq) {
+fn save(run: &RunLog, step: u64, taken: Seq) {
     let cursor = Cursor { step: TrainingStep(step), taken: Some(taken), ..Cursor::default() };
     run.journal().checkpoint(&cursor, &mut |path| Ok(std::fs::write(path.join("weights"), b"w")?)).unwrap();
 }
@@ -119,7 +120,7 @@ fn payloads_go_once_every_late_checkpoint_is_past_them_and_are_read_from_what_wa
 fn nothing_goes_that_is_not_sealed_or_has_no_reader() {
     let directory = tempdir().unwrap();
     let sealer = Sealer::new(None, |_: &Segment| Err("no room for segments".into()));
-    let options = RunLog::options().keep_checkpoints(1);
+    let options = RunLog::options().unsealed().keep_checkpoints(1);
     let options = options.sealer(move |_| Ok(sealer.reading(|_| Ok(None))));
     let run = options.open(directory.path(), Durability::Process).unwrap();
     (0..4).for_each(|row| acked(complete(&run, row)));

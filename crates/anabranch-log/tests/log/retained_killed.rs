@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, EventKind, GroupId, Seq, TrainingStep};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog, Sealer, Segment};
+use anabranch_log::{Durability, OpenError, ReadLog, Sealer, Segment};
 use anabranch_parquet::{SealedPayloads, Segments};
 use tempfile::tempdir;
 
@@ -37,7 +38,7 @@ fn open(run: &Path) -> RunLog {
 fn child() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let directory = Path::new(&directory);
-    let trained = ReadLog::open(directory).map_or(0, |log| log.past().unwrap().batches.len() as u64);
+    let trained = ReadLog::open(directory).map_or(0, |log| log.resume_state().unwrap().batches.len() as u64);
     say("opening");
     let run = open(directory);
     let mut first = u64::from(run.found().session) * 1_000_000;
@@ -96,7 +97,7 @@ fn check(run: &Path, acked: &BTreeSet<u64>, at: &str) -> u64 {
     };
     let counts = log.check().unwrap_or_else(|error| panic!("{at}: {error}"));
     assert_eq!(counts.completed, counts.payloads + counts.dropped, "{at}");
-    let past = log.past().unwrap_or_else(|error| panic!("{at}: {error}"));
+    let past = log.resume_state().unwrap_or_else(|error| panic!("{at}: {error}"));
     let trained = past.checkpoints.first().and_then(|checkpoint| checkpoint.cursor.taken);
     let mut settled: HashMap<GroupId, Seq> = HashMap::new();
     let mut completed = Vec::new();

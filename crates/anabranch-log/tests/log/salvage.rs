@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, Digest, Event, EventKind, TrainingStep};
-use anabranch_log::{Durability, ReadLog, RunLog, SalvageError, Salvaged, Sealed, salvage};
+use anabranch_log::{Durability, ReadLog, SalvageError, Salvaged, Sealed, salvage};
 use anabranch_parquet::{SegmentReader, Segments};
 use tempfile::{TempDir, tempdir};
 
@@ -15,7 +16,7 @@ use crate::scripted::{Numbers, acked, admit, complete, contents, copy, events, f
 fn run() -> TempDir {
     let directory = tempdir().unwrap();
     for session in 0..2 {
-        let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+        let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
         let first = session * 100;
         for row in first..first + 12 {
             acked(complete(&run, row));
@@ -56,7 +57,7 @@ fn salvaged(damaged: &Path, whole: &[Event], sealed: Sealed<'_>, what: &str) -> 
         }
         assert_eq!(payloads, salvaged.payloads, "{what}");
         drop(log);
-        let opened = RunLog::open(&to, Durability::Process);
+        let opened = RunLog::options().unsealed().open(&to, Durability::Process);
         assert_eq!(
             opened.as_ref().err().map(ToString::to_string).is_some(),
             salvaged.not_resumable.is_some(),
@@ -78,7 +79,7 @@ fn a_whole_run_comes_along_whole() {
     assert!(matches!(error, SalvageError::Target(_)), "{error}");
     let error = salvage(whole_run.path(), &whole_run.path().join("log/inside"), Sealed::none()).unwrap_err();
     assert!(matches!(error, SalvageError::Target(_)), "{error}");
-    let open = RunLog::open(whole_run.path(), Durability::Process).unwrap();
+    let open = RunLog::options().unsealed().open(whole_run.path(), Durability::Process).unwrap();
     let error = salvage(whole_run.path(), &scratch.path().join("other"), Sealed::none()).unwrap_err();
     assert!(matches!(error, SalvageError::Run(_)), "{error}");
     drop(open);

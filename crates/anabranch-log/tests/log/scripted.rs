@@ -9,7 +9,7 @@ use anabranch_core::{
 };
 use anabranch_log::{OpenError, ReadLog};
 use anabranch_stream::Run;
-use anabranch_stream::by_hand::{Draft, RecordReceipt};
+use anabranch_stream::by_hand::{Draft, RecordReceipt, RolloutByHand, RunByHand};
 use futures::executor::block_on;
 
 pub fn id(row: u64) -> GroupId {

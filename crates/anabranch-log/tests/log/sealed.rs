@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
+use anabranch::RunLog;
 use anabranch_core::{Cursor, Seq};
-use anabranch_log::{Durability, OpenError, ReadLog, RunLog, SealError, Sealer, Segment};
+use anabranch_log::{Durability, OpenError, ReadLog, SealError, Sealer, Segment};
 use tempfile::tempdir;
 
 use crate::scripted::{acked, complete, events, group};
@@ -121,7 +122,7 @@ fn a_failed_seal_is_tried_again_and_surfaces_at_close() {
 #[test]
 fn segments_ahead_of_the_log_are_damage() {
     let directory = tempdir().unwrap();
-    RunLog::open(directory.path(), Durability::Process).unwrap().close().unwrap();
+    RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap().close().unwrap();
     let open = |through: u64| {
         let options = RunLog::options().sealer(move |_| Ok(Sealer::new(Some(Seq(through)), |_| Ok(()))));
         options.open(directory.path(), Durability::Process)

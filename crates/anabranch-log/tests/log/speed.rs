@@ -3,8 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use anabranch::RunLog;
 use anabranch_core::{Digest, Group};
-use anabranch_log::{Durability, ReadLog, RunLog};
+use anabranch_log::{Durability, ReadLog};
+use anabranch_stream::Rollout;
+use anabranch_stream::by_hand::RolloutByHand;
 use futures::executor::block_on;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, WriteOptions};
 use tempfile::{TempDir, tempdir};
@@ -59,8 +62,8 @@ fn bare(groups: u64, sync: bool) -> Duration {
 /// Appends groups one by one; under `Sync` each waits for its acknowledgement.
 fn append(groups: u64, durability: Durability) -> (Duration, TempDir) {
     let directory = tempdir().unwrap();
-    let run = RunLog::open(directory.path(), durability).unwrap();
-    let adopted: Vec<Group> = (0..groups).map(|row| run.adopt(large(row))).collect();
+    let run = RunLog::options().unsealed().open(directory.path(), durability).unwrap();
+    let adopted: Vec<Rollout> = (0..groups).map(|row| run.adopt(large(row))).collect();
     block_on(run.flushed()).unwrap();
     let begun = Instant::now();
     for mut group in adopted {
@@ -116,7 +119,7 @@ fn appends() {
 fn producers() {
     let rate = |producers: u64, groups: u64| {
         let directory = tempdir().unwrap();
-        let run = RunLog::open(directory.path(), Durability::Sync).unwrap();
+        let run = RunLog::options().unsealed().open(directory.path(), Durability::Sync).unwrap();
         let begun = Instant::now();
         std::thread::scope(|scope| {
             for producer in 0..producers {
@@ -140,7 +143,7 @@ fn producers() {
 fn opening() {
     for large in [false, true] {
         let directory = tempdir().unwrap();
-        let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+        let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
         for first in (0..500_000_u64).step_by(1000) {
             let groups: Vec<Group> = (first..first + 1000)
                 .map(|row| {
@@ -154,7 +157,7 @@ fn opening() {
         run.close().unwrap();
         let size: u64 = files(directory.path()).iter().map(|file| std::fs::metadata(file).unwrap().len()).sum();
         let (begun, before) = (Instant::now(), resident());
-        let run = RunLog::open(directory.path(), Durability::Process).unwrap();
+        let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
         let (elapsed, after) = (begun.elapsed(), resident());
         println!(
             "{} events, {} MB: opened in {elapsed:?}, {} MB more in memory",
@@ -183,7 +186,7 @@ fn resident() -> u64 {
 fn replay() {
     let groups = 4000;
     let directory = append(groups, Durability::Process).1;
-    drop(RunLog::open(directory.path(), Durability::Process).unwrap());
+    drop(RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap());
     let log = ReadLog::open(directory.path()).unwrap();
     let families = ["default", "events", "groups", "state"];
     let db = DB::open_cf_for_read_only(&Options::default(), directory.path().join("log"), families, false).unwrap();

@@ -41,7 +41,8 @@ async fn demo(arguments: &Arguments) -> Result<()> {
     let choice: DeviceChoice = arguments.device.parse().context("--device")?;
     let device = Device::open(choice).context("--device")?;
     let options = RunLog::options().accept_changes(arguments.accept_changes);
-    let run = RunLog::open_with(&arguments.run_dir, Durability::Process, options)
+    let run = options
+        .open(&arguments.run_dir, Durability::Process)
         .with_context(|| format!("--run-dir {}", arguments.run_dir.display()))?;
     let dir = arguments.run_dir.display();
     if run.metrics().gauges.step.0 >= arguments.steps {
