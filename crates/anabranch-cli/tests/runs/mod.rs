@@ -13,6 +13,7 @@ use anabranch::RunLog;
 use anabranch_core::{Event, EventKind, GroupId};
 use anabranch_log::{Durability, ReadLog};
 use anabranch_stream::Run;
+use anabranch_stream::by_hand::RunByHand;
 use serde_json::Value;
 
 use crate::scripted::{HandClock, Script};
