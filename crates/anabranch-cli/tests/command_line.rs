@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anabranch_core::{EventKind, GroupId, Seq};
 use anabranch_parquet::{SegmentReader, Segments};
-use anabranch_stream::by_hand::Draft;
+use anabranch_stream::by_hand::{Draft, RunByHand};
 use runs::{answer, complaint, consumed, events, files, json, killed, read, record};
 
 #[test]
@@ -66,7 +66,7 @@ fn a_sound_run_verifies_and_a_tampered_one_is_named() {
     let id = consumed(run.path());
     let tampered = tempfile::tempdir().unwrap();
     record(tampered.path(), 20, |_, log| {
-        log.record(vec![Draft::new(EventKind::Admitted { id: id.clone() }, Vec::new())], &[]);
+        drop(log.record(vec![Draft::new(EventKind::Admitted { id: id.clone() }, Vec::new())], &[]));
         log.sync().unwrap();
     });
     let text = answer(1, &[&"verify", &tampered.path()]);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Dataset, Event, Fields, Journal, MemoryJournal, ResumeState, Seq};
+use anabranch_core::{Dataset, Event, Fields, Journal, MemoryJournal, Seq};
 use anabranch_parquet::Segments;
 use anabranch_sim::{Chunking, End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused, tokio_clock};

@@ -54,7 +54,7 @@ pub fn killed_while_training(run: &Path) {
     record(run, 11, |mut script, log| {
         let weights = crate::scripted::weights(anabranch_core::TrainingStep(2));
         assert!(script.take(), "enough is buffered for a batch");
-        script.run.begin_publication(weights, anabranch_core::WeightSync::Retract, Vec::new());
+        drop(script.run.begin_publication(weights, anabranch_core::WeightSync::Retract, Vec::new()));
         log.sync().unwrap();
     });
 }
