@@ -17,12 +17,13 @@ mod table;
 // What flows through a pipeline, and what is recorded about it.
 pub use anabranch_core::{
     AppendReceipt, Batch, BoxError, Cause, Checkpoint, Chunk, Cursor, Dataset, DatasetError, Digest, Enabler, Engine,
-    EngineError, EngineErrorKind, Error, Event, EventKind, FORMAT, Fields, Finish, Group, GroupId, GroupSummary, Journal, JournalError,
-    Learner, LearnerError, LeaseId, MAX_REISSUES, MalformedGroup, MapWeights, MemoryJournal, Moment, OldestVersion,
-    OpenLease, Order, ParseGroupIdError, ParseOrderError, ParseWeightSyncError, Prompt, PromptId, QueuedGroup,
-    RUN_SETTINGS, Reason, RecordedBatch, Request, Resume, ResumeError, ResumeState, Retry, Sample, SampleSummary,
-    SampleTimes, Sampling, SamplingKey, Seq, SessionClock, SpanFault, SpanVersion, Spans, Stamp, Status, Step,
-    StepReport, TakenGroup, Then, TrainingStep, Value, Version, VersionClock, VersionSpan, WeightSync, resume,
+    EngineError, EngineErrorKind, Error, Event, EventKind, FORMAT, Fields, Finish, Group, GroupId, GroupSummary,
+    Journal, JournalError, Learner, LearnerError, LeaseId, MAX_REISSUES, MalformedGroup, MapWeights, MemoryJournal,
+    Moment, OldestVersion, OpenLease, Order, ParseGroupIdError, ParseOrderError, ParseWeightSyncError, Prompt,
+    PromptId, QueuedGroup, RUN_SETTINGS, Reason, RecordedBatch, Request, Resume, ResumeError, ResumeState, Retry,
+    Sample, SampleSummary, SampleTimes, Sampling, SamplingKey, Seq, SessionClock, SpanFault, SpanVersion, Spans, Stamp,
+    Status, Step, StepReport, TakenGroup, Then, TrainingStep, Value, Version, VersionClock, VersionSpan, WeightSync,
+    resume,
 };
 // What a run counts and measures.
 pub use anabranch_metrics::{

@@ -61,7 +61,7 @@ impl RunLog {
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path();
-    /// let settings = Fields::from([("seed".to_owned(), Value::from(7))]);
+    /// let settings = Fields::from([("seed".to_owned(), Value::from(7_u64))]);
     /// let run = RunLog::options().settings(settings).keep_checkpoints(5).open(path, Durability::Process)?;
     /// println!("session {}", run.found().session);
     /// run.close()?;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::Run;
 use anabranch_core::{
-    Chunk, Engine, EngineError, EngineErrorKind, Finish, Request, Sample, SampleTimes, Sampling, SamplingKey, Spans, Status,
+    Chunk, Engine, EngineError, EngineErrorKind, Finish, Request, Sample, SampleTimes, Sampling, SamplingKey, Spans,
+    Status,
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
