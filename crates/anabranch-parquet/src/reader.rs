@@ -132,10 +132,7 @@ impl SegmentReader {
         }
         Err(SegmentError::damaged(
             &scan.path,
-            format!(
-                "expected the payload of {id} with digest {sealed}, found \
-                                                       {found}"
-            ),
+            format!("expected the payload of {id} with digest {sealed}, found {found}"),
         ))
     }
 
