@@ -19,8 +19,8 @@ phrases='//[/!] Where (there|nobody|nothing|none|one|it|they|neither)\b
 \bstanding in for\b
 \bunless (it is )?said\b
 \bsaid otherwise\b
-\b(nobody|no one) (can|could|knows|asked|needs|reads|writes|waits|wants|else|has|had|is)\b
-\b(is|are) no (backup|folder|file|number|numbers|prompt|rule|way|log|run|error|verdict|version|group|whole|good|group.s|name|token|directory|panic|JSON|text|place|longer one|such)\b
+\b(nobody|no one) (can|could|knows|asked|needs|reads|writes|waits|wants|has|had|is)\b
+([^e]|[^r]e) (is|are) no (backup|folder|file|number|numbers|prompt|rule|way|log|run|error|verdict|version|group|whole|good|group.s|name|token|directory|panic|JSON|text|place|longer one|such)\b
 \b(of|in) which (nobody|no one)\b
 \bas far as (it|that) (goes|got|went|is sealed)\b'
 

@@ -131,7 +131,7 @@ fn damaged_segments_are_named_by_verify() {
     bytes[middle] ^= 0x40;
     fs::write(&file, bytes).unwrap();
     let text = answer(1, &[&"verify", &run.path()]);
-    assert!(text.contains(&format!("{}: its crc", file.display())), "{text}");
+    assert!(text.contains(&format!("{}: expected crc", file.display())), "{text}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Seals a scripted run into the folder given, a few events at a time, and says after each seal how far it got. Killed and
-//! started again, it goes on. With `--rows` it prints what the tables must hold in the end instead, as JSON.
+//! Seals a scripted run into a folder, a few events at a time, and prints the last sealed event after each seal. If it
+//! is killed and started again, it continues. With `--rows` it prints the expected rows of the tables as JSON instead.
 
 #[path = "../../anabranch-replay/tests/scripted/mod.rs"]
 mod scripted;

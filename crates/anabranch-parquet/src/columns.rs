@@ -1,4 +1,4 @@
-//! From rows to Arrow columns: one closure a column.
+//! Turns rows into Arrow columns, with one closure per column.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use arrow::error::ArrowError;
 
 use crate::schema::{Column, Kind, TableSchema, fields};
 
-/// The rows of a record batch that is being made, and the columns made of them so far.
+/// The rows of an unfinished record batch, and its columns so far.
 pub(crate) struct Columns<'a, T> {
     table: &'static TableSchema,
     rows: &'a [T],
@@ -143,7 +143,7 @@ pub(crate) fn metrics(metrics: &[(&String, &f64)]) -> Vec<ArrayRef> {
     ]
 }
 
-/// The version, where it is known.
+/// The version, if known.
 pub(crate) fn known(oldest: Option<OldestVersion>) -> Option<u64> {
     match oldest {
         Some(OldestVersion::Known(version)) => Some(version.0),

@@ -1,4 +1,4 @@
-//! From Arrow columns back to groups, bit for bit.
+//! Turns Arrow columns back into groups, bit for bit.
 
 use std::path::Path;
 
@@ -29,7 +29,13 @@ impl<'a> Rows<'a> {
     }
 
     fn wrong(&self, name: &str) -> SegmentError {
-        SegmentError::damaged(self.path, format!("column `{name}` has another type or a missing value"))
+        SegmentError::damaged(
+            self.path,
+            format!(
+                "column `{name}`: expected the type and the values of the schema, \
+                                                  found another type or a missing value"
+            ),
+        )
     }
 
     pub(crate) fn u64(&self, name: &str, row: usize) -> Result<Option<u64>, SegmentError> {
@@ -90,7 +96,7 @@ impl<'a> Rows<'a> {
         Ok(GroupId { prompt, attempt: self.u32("attempt", row)? })
     }
 
-    /// A row of `groups`, its samples still to come.
+    /// Reads a row of `groups`, without the samples.
     pub(crate) fn group(&self, row: usize) -> Result<Group, SegmentError> {
         let id = self.group_id(row)?;
         let raw = self.bytes("raw", row)?;

@@ -1,5 +1,5 @@
-//! Events in, rows out. Sealing writes its files of these rows, and a reader of a log that is not sealed yet makes the
-//! same rows here: a row is the same whether it is sealed or not.
+//! Turns events into rows. Sealing writes these rows to files, and a reader of the unsealed part of a log makes the
+//! same rows: a row is the same whether it is sealed or not.
 
 use anabranch_core::{BoxError, Event, EventKind, Group, GroupId};
 use arrow::array::RecordBatch;
@@ -10,9 +10,9 @@ use crate::events::{self, stepped, taken_for};
 use crate::payloads::{self, SampleRow};
 use crate::schema::{EVENTS, GROUPS, PUBLICATIONS, SAMPLES, STEPS, TableSchema};
 
-/// Groups held in memory at a time.
+/// How many groups are in memory at a time.
 pub(crate) const GROUPS_AT_ONCE: usize = 64;
-/// Events encoded at a time.
+/// How many events are encoded at a time.
 pub(crate) const EVENTS_AT_ONCE: usize = 1 << 12;
 
 /// Rows of `events`.
@@ -35,7 +35,7 @@ pub(crate) fn completes(event: &Event) -> bool {
 pub(crate) struct CompletedGroups<'a>(Vec<(&'a Event, Group, Vec<u8>)>);
 
 impl<'a> CompletedGroups<'a> {
-    /// Asks `payload` for the groups that `completed`, each of which completes one, names.
+    /// Asks `payload` for the groups of the events `completed`.
     pub(crate) fn read(
         completed: impl Iterator<Item = &'a Event>,
         mut payload: impl FnMut(&GroupId) -> Result<Group, BoxError>,
@@ -43,12 +43,12 @@ impl<'a> CompletedGroups<'a> {
         completed.map(|event| completed_group(event, &mut payload)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Their rows of `groups`.
+    /// The rows of `groups`.
     pub(crate) fn groups(&self) -> Result<RecordBatch, SegmentError> {
         payloads::groups(&self.0).map_err(rows_of(&GROUPS))
     }
 
-    /// Their rows of `samples`.
+    /// The rows of `samples`.
     pub(crate) fn samples(&self) -> Result<RecordBatch, SegmentError> {
         let mut rows: Vec<SampleRow<'_>> = Vec::new();
         for (event, group, _) in &self.0 {
@@ -64,17 +64,20 @@ fn completed_group<'a>(
 ) -> Result<(&'a Event, Group, Vec<u8>), SegmentError> {
     let refused = |group: GroupId, source: BoxError| SegmentError::Payload { group, seq: event.seq, source };
     let EventKind::Completed { id, .. } = &event.kind else {
-        return Err(SegmentError::Events(format!("{} completes no group", event.seq).into()));
+        return Err(SegmentError::Events(
+            format!("expected an event that completes a group, found event {}", event.seq).into(),
+        ));
     };
     let group = payload(id).map_err(|error| refused(id.clone(), error))?;
     if group.id != *id {
-        return Err(refused(id.clone(), format!("the payload handed over is that of {}", group.id).into()));
+        return Err(refused(id.clone(), format!("expected its own payload, found the payload of {}", group.id).into()));
     }
     let raw = payloads::raw(&group).map_err(|error| refused(id.clone(), error.into()))?;
     Ok((event, group, raw))
 }
 
-/// The tables whose rows join two events: one begins what the other ends, and they may lie in different segments.
+/// The tables whose rows join two events: one event begins something, the other ends it. They may be in different
+/// segments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// `Publishing` and `Published`.
@@ -102,7 +105,7 @@ impl Joined {
         }
     }
 
-    /// Whether what the first of `events` ends was begun before them.
+    /// Whether the first event that ends something has its beginning before `events`.
     pub(crate) fn began_before(self, events: &[Event]) -> bool {
         let mut joined = events.iter().filter(|event| self.ended(&event.kind).or(self.begun(&event.kind)).is_some());
         joined.next().is_some_and(|event| self.ended(&event.kind).is_some())

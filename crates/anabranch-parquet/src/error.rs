@@ -1,4 +1,4 @@
-//! What can go wrong with segments, where, and what to do.
+//! The errors of segments. Each says what failed, where, and what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,83 +9,86 @@ use anabranch_core::{BoxError, GroupId, Seq};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The file system refused.
+    /// An operation of the file system failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A Parquet file could not be written or read.
     #[error("{}: {source}", path.display())]
     Parquet {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: parquet::errors::ParquetError,
     },
-    /// There are no segments there.
+    /// The folder has no segments.
     #[error(
-        "{} holds no sealed segment: name a run's Parquet folder (the one with `manifest/` in it), or seal one with \
+        "{}: expected sealed segments, found none: name a run's Parquet folder (with `manifest/` in it), or seal one \
+         with \
          `anabranch export RUN`", .0.display()
     )]
     NoSegments(PathBuf),
-    /// A file named by a manifest is not what was sealed.
+    /// A file that a manifest names differs from the sealed file.
     #[error("{}: {what}; restore the file from a copy, or export the run again into another folder", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The difference.
         what: String,
     },
-    /// Written by a newer library.
-    #[error("{}: {what} {found}, this library knows up to {known}: read it with a newer anabranch", path.display())]
+    /// A newer library wrote the segment.
+    #[error("{}: expected {what} up to {known}, found {found}: read the folder with a newer anabranch", path.display())]
     Newer {
-        /// Which manifest.
+        /// The manifest.
         path: PathBuf,
-        /// Which version it is about.
+        /// The kind of version.
         what: &'static str,
         /// The version found.
         found: u32,
-        /// The newest one known.
+        /// The newest known version.
         known: u32,
     },
-    /// Somebody else seals into this folder.
+    /// Another process seals into this folder.
     #[error("{} is being written by another process: wait for it, or export into another folder", .0.display())]
     Locked(PathBuf),
     /// A segment without events.
-    #[error("a segment needs at least one event: seal when the log has grown")]
+    #[error("expected at least one event to seal, found none: seal after the log has grown")]
     Empty,
-    /// Events that do not follow what is sealed.
-    #[error("{found} cannot be sealed next, {expected} must: segments follow each other without gap or overlap")]
+    /// The events do not follow the sealed ones.
+    #[error(
+        "expected event {expected} next, found event {found}: segments must follow each other without gap or overlap"
+    )]
     Discontinuous {
-        /// The event that must come.
+        /// The expected event.
         expected: Seq,
-        /// The event that came.
+        /// The event found.
         found: Seq,
     },
     /// The events to be sealed could not be read.
-    #[error("the events to be sealed: {0}")]
+    #[error("cannot read the events to seal: {0}")]
     Events(BoxError),
-    /// A completed group's payload could not be had.
+    /// The payload of a completed group could not be read.
     #[error("payload of group {group}, completed at {seq}: {source}")]
     Payload {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// Its `Completed` event.
+        /// The group's `Completed` event.
         seq: Seq,
-        /// Why.
+        /// The cause.
         source: BoxError,
     },
     /// Rows could not be made of events.
     #[error("rows of table `{table}`: {source}")]
     Rows {
-        /// Of which table.
+        /// The table.
         table: &'static str,
-        /// Why.
+        /// The cause.
         source: arrow::error::ArrowError,
     },
     /// An event or a payload could not be encoded or decoded.
@@ -93,7 +96,7 @@ pub enum SegmentError {
     Codec {
         /// What.
         what: String,
-        /// Why.
+        /// The cause.
         source: postcard::Error,
     },
 }

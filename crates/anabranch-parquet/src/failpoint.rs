@@ -1,8 +1,8 @@
-//! Places where tests let this library fail, or its process die. Without the feature `failpoints` there is nothing here.
+//! Places at which tests let this library fail, or its process die. Without the feature `failpoints` they do nothing.
 
 use std::io;
 
-/// Fails where a test says so.
+/// Fails if a test has asked for a failure at this place.
 #[cfg(feature = "failpoints")]
 pub(crate) fn at(name: &str) -> io::Result<()> {
     fail::fail_point!(name, |_| {

@@ -1,4 +1,4 @@
-//! Following a live run by its sealed segments.
+//! Follows a live run through its sealed segments.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,23 +17,23 @@ use crate::{SegmentError, SegmentReader};
 #[must_use = "streams do nothing unless polled"]
 pub struct Follow(BoxStream<'static, Result<Event, SegmentError>>);
 
-/// The sealed events of a run from `first` on, in order, and those that are sealed later as they come: `folder`, its Parquet
-/// folder, is looked at every `interval`, and need not be there yet. The log itself is not read, so that a live run may be
-/// followed. The stream ends with the event that closes the run, if that is the last one sealed; a run that dies without
-/// being closed is waited for until it is resumed.
+/// Returns the sealed events of a run from `first` on, in order, including events that are sealed later. The stream
+/// checks the Parquet folder `folder` every `interval`; the folder need not exist yet. The log itself is not read, so
+/// that you can follow a live run. The stream ends after the event that closes the run, if no later event is sealed. If
+/// a run dies without being closed, the stream waits until it is resumed.
 ///
 /// # Back-pressure
-/// A segment is opened when the stream is polled for its events, and about a thousand of them are decoded at a time, where
-/// the stream is polled.
+/// A segment is opened when the stream is polled for its events. About a thousand events are decoded at a time, in the
+/// task that polls.
 ///
 /// # Cancel safety
 /// Dropping a pending `next()` loses nothing.
 ///
 /// # Errors
-/// [`SegmentError`], naming the file. The stream then ends.
+/// Yields a [`SegmentError`] that names the file. The stream then ends.
 ///
 /// # Panics
-/// If `interval` is zero; when polled, outside a tokio runtime with its clock on.
+/// Panics if `interval` is zero, or if it is polled outside a tokio runtime with a timer.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -51,7 +51,11 @@ pub struct Follow(BoxStream<'static, Result<Event, SegmentError>>);
 /// # }
 /// ```
 pub fn follow(folder: impl Into<PathBuf>, first: Seq, interval: Duration) -> Follow {
-    assert!(!interval.is_zero(), "interval: must be above zero, or the folder is looked at without a pause");
+    assert!(
+        !interval.is_zero(),
+        "interval: expected more than zero, found zero; the folder would be read without a \
+                                  pause"
+    );
     let mut reader = SegmentReader::of(folder.into(), Vec::new());
     Follow(Box::pin(try_stream! {
         let (mut next, mut closed) = (first, false);

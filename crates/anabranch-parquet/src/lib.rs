@@ -1,13 +1,13 @@
-//! The public side of an anabranch run: Parquet segments with a documented, versioned schema, which `DuckDB`, pandas
-//! and Polars read with no code of ours.
+//! The public form of an anabranch run: Parquet segments with a documented, versioned schema. `DuckDB`, pandas and
+//! Polars can read them without any code of this project.
 //!
 //! A segment is a range of the log: five files (`events`, `groups`, `samples`, `publications`, `steps`) and the numbered
 //! manifest that names them. [`Segments`] seals, [`SegmentReader`] reads back: events exactly, payloads bit for bit.
 //! [`TableRows`] gives the rows of a table as a stream of Arrow record batches.
 //!
-//! Order of a seal: each file is written as `.part`, closed and synced; then each is renamed and its directory synced;
-//! then the manifest is created new. What no manifest names does not exist, so that a segment is never partial and never
-//! there twice, whatever kills the process.
+//! A seal has three steps: it writes each file as `.part`, closes and syncs it; it renames each file and syncs its
+//! directory; then it creates the manifest. Only files that a manifest names belong to the run. So a segment is never
+//! partial and never exists twice, even if the process is killed.
 
 mod columns;
 mod decode;
@@ -29,7 +29,7 @@ mod table_rows;
 mod unsealed;
 mod writer;
 
-/// The version of Arrow whose record batches and schemas stand in the signatures here.
+/// The version of Arrow in the signatures of this crate.
 pub use arrow;
 
 pub use error::SegmentError;

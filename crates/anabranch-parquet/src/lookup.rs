@@ -1,4 +1,4 @@
-//! Single payloads out of a folder that may still grow.
+//! Reads single payloads from a folder that may still grow.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -7,8 +7,8 @@ use anabranch_core::{Group, GroupId};
 
 use crate::{SegmentError, SegmentReader};
 
-/// Reads payloads out of the Parquet folder of a run, for a log that no longer has them. Nothing is read before the first
-/// is asked for; what is sealed later is found too.
+/// Reads payloads from the Parquet folder of a run, for a log that has dropped them. Nothing is read before the first
+/// payload is asked for. Segments that are sealed later are found too.
 #[derive(Debug)]
 pub struct SealedPayloads {
     folder: PathBuf,
@@ -16,15 +16,15 @@ pub struct SealedPayloads {
 }
 
 impl SealedPayloads {
-    /// Of `folder`, which need not be there yet.
+    /// Creates a reader of `folder`, which need not exist yet.
     pub fn of(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), reader: Mutex::default() }
     }
 
-    /// The payload of a completed group, the same bits as were logged; nothing where it is not sealed.
+    /// Reads the payload of a completed group, bit for bit as it was logged. Returns `None` if it is not sealed.
     ///
     /// # Errors
-    /// Where a file cannot be read, or holds other bits than were sealed, by name.
+    /// Returns an error that names the file if a file cannot be read or differs from the sealed one.
     pub fn read(&self, id: &GroupId) -> Result<Option<Group>, SegmentError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = &mut *reader {

@@ -1,4 +1,4 @@
-//! Manifests: the numbered files that say which segments exist. What no manifest names does not exist.
+//! Manifests: the numbered files that list the segments. Only files that a manifest names belong to the run.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,36 +17,36 @@ pub(crate) const DIRECTORY: &str = "manifest";
 /// A file of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentFile {
-    /// Its table.
+    /// The table.
     pub table: String,
-    /// Its path below the Parquet folder.
+    /// The path below the Parquet folder.
     pub path: String,
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// CRC-32C of its bytes, in hexadecimal.
+    /// CRC-32C of the file, in hexadecimal.
     pub crc32c: String,
 }
 
 /// One sealed segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Its number, dense from 1.
+    /// The number of the manifest, dense from 1.
     pub number: u64,
     /// Version of the Parquet schema.
     pub schema: u32,
     /// Version of the event format in `raw`.
     pub format: u32,
-    /// Version of the library that wrote it.
+    /// Version of the library that wrote the segment.
     pub library: String,
     /// First event of the segment.
     pub first: Seq,
-    /// Last event of the segment: the highest that it relies on.
+    /// Last event of the segment, which is the last event that it depends on.
     pub last: Seq,
     /// Wall time of that event, in milliseconds since the Unix epoch.
     pub wall_ms: u64,
-    /// Its files.
+    /// The files.
     pub files: Vec<SegmentFile>,
 }
 
@@ -75,7 +75,8 @@ impl Manifest {
         format!("{number:08}.json")
     }
 
-    /// Writes it below `folder`: complete under its name or not there at all, and never over another.
+    /// Writes the manifest below `folder`. It appears complete under its name or not at all, and never replaces
+    /// another.
     pub(crate) fn publish(&self, folder: &Path) -> Result<(), SegmentError> {
         let directory = folder.join(DIRECTORY);
         let path = directory.join(Self::name(self.number));
@@ -99,27 +100,27 @@ impl Manifest {
     }
 }
 
-/// Gives `part` its final name, refusing where something has it.
+/// Gives `part` its final name. Returns an error if a file has that name.
 fn create_new(part: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(part, path) {
         Ok(()) => fs::remove_file(part),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-        // Some file systems have no hard links; the folder's lock keeps other writers out.
+        // Some file systems have no hard links. The lock of the folder keeps other writers out.
         Err(_) if !path.exists() => fs::rename(part, path),
         Err(error) => Err(error),
     }
 }
 
-/// Makes the names in a directory durable.
+/// Syncs a directory, so that the names in it are durable.
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Reads all manifests below `folder`, checking that they are whole, dense and contiguous, and that the files they name
-/// are there with their sizes.
+/// Reads all manifests below `folder`. Checks that they are complete, dense and contiguous, and that the files they
+/// name exist with the right sizes.
 ///
 /// # Errors
-/// [`SegmentError::Damaged`] and [`SegmentError::Newer`], naming the file.
+/// Returns [`SegmentError::Damaged`] or [`SegmentError::Newer`], which name the file.
 pub(crate) fn read_all(folder: &Path) -> Result<Vec<Manifest>, SegmentError> {
     let directory = folder.join(DIRECTORY);
     let mut numbers: Vec<u64> = Vec::new();
@@ -147,7 +148,7 @@ pub(crate) fn read_all(folder: &Path) -> Result<Vec<Manifest>, SegmentError> {
 /// Reads the manifests below `folder` that follow those read so far.
 ///
 /// # Errors
-/// As [`read_all`].
+/// The same as for [`read_all`].
 pub(crate) fn read_new(folder: &Path, manifests: &mut Vec<Manifest>) -> Result<(), SegmentError> {
     loop {
         let number = manifests.len() as u64 + 1;
@@ -174,7 +175,7 @@ fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError>
     let path = folder.join(DIRECTORY).join(Manifest::name(number));
     let text = fs::read_to_string(&path).map_err(SegmentError::io("read", &path))?;
     let damaged = |what: String| SegmentError::damaged(&path, what);
-    // The versions first: a newer manifest may have fields that this library does not know, or lack some that it does.
+    // Check the versions first: a newer manifest may have other fields than this library knows.
     let stored = serde_json::from_str::<Stored>(&text);
     let versions = match &stored {
         Ok(Stored { manifest, .. }) => Ok(Versions { schema: manifest.schema, format: manifest.format }),
@@ -190,7 +191,7 @@ fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError>
     let stored = stored.map_err(|error| damaged(error.to_string()))?;
     let computed = crc(&stored.manifest).map_err(|error| damaged(error.to_string()))?;
     if computed != stored.crc32c {
-        return Err(damaged(format!("its crc is {computed}, recorded {}", stored.crc32c)));
+        return Err(damaged(format!("expected crc {}, found {computed}", stored.crc32c)));
     }
     let manifest = stored.manifest;
     if manifest.number != number || manifest.first != next || manifest.last < manifest.first {
@@ -210,7 +211,8 @@ fn read(folder: &Path, number: u64, next: Seq) -> Result<Manifest, SegmentError>
     Ok(manifest)
 }
 
-/// Whether a seal may have left this file: unfinished, or a segment by its name. Whatever else a user keeps there stays.
+/// Whether a seal may have left this file behind: it is unfinished, or has the name of a segment. Other files of the
+/// user stay.
 fn is_ours(path: &Path) -> bool {
     let part = |part: Option<&std::ffi::OsStr>| part.and_then(std::ffi::OsStr::to_str).unwrap_or_default().to_owned();
     let (stem, extension) = (part(path.file_stem()), part(path.extension()));
@@ -223,7 +225,8 @@ fn is_ours(path: &Path) -> bool {
     }
 }
 
-/// Removes what a kill left below `folder`: files of a table that no manifest names, and unfinished ones.
+/// Removes files that a killed process left below `folder`: files of a table that no manifest names, and unfinished
+/// files.
 pub(crate) fn remove_leftovers(
     folder: &Path,
     tables: &[&str],

@@ -1,4 +1,4 @@
-//! One file of a segment while it is written: `.part` until it is whole and on the disk.
+//! One file of a segment while it is being written. It is called `.part` until it is complete and synced.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,12 +17,12 @@ use crate::failpoint;
 use crate::manifest::{SegmentFile, hex, sync_directory};
 use crate::schema::TableSchema;
 
-/// Rows of a row group: what a reader must hold to skip the rest.
+/// Rows per row group: a reader holds one row group and can skip the others.
 const ROW_GROUP: usize = 1 << 16;
-/// Rows of a page: what must be decoded to read one row.
+/// Rows per page: a reader decodes one page to read one row.
 const PAGE: usize = 256;
 
-/// A file that counts and checks its bytes on their way.
+/// A file that counts its bytes and computes their checksum.
 struct Checked {
     file: File,
     bytes: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Output {
     writer: ArrowWriter<Checked>,
 }
 
-/// Different groups that the Bloom filter of a row group has room for, at most.
+/// The largest number of different groups in the Bloom filter of a row group.
 const GROUPS: u64 = 1 << 10;
 
 pub(crate) fn properties(table: &TableSchema) -> WriterProperties {
@@ -64,10 +64,11 @@ pub(crate) fn properties(table: &TableSchema) -> WriterProperties {
         .set_max_row_group_row_count(Some(ROW_GROUP))
         .set_data_page_row_count_limit(PAGE)
         .set_write_batch_size(PAGE)
-        // Log-probs hardly ever repeat: a dictionary would only be built and thrown away.
+        // Log-probs hardly ever repeat, so a dictionary would be built and thrown away.
         .set_column_dictionary_enabled(random, false)
         .set_created_by(format!("anabranch {} ({})", env!("CARGO_PKG_VERSION"), table.name));
-    // Groups are asked for by name, and names are not sorted: a filter, unlike a range, says which row groups lack one.
+    // Groups are looked up by name, and names are not sorted. A filter tells which row groups do not contain a name; a
+    // range of names does not.
     if table.columns.iter().any(|column| column.name == "group_id") {
         let name = ColumnPath::from("group_id");
         properties
@@ -102,7 +103,7 @@ impl Output {
         self.writer.write(batch).map_err(SegmentError::parquet(&self.part))
     }
 
-    /// Closes the file and waits until its bytes are on the disk; it keeps its `.part` name.
+    /// Closes and syncs the file. It keeps its `.part` name.
     pub(crate) fn close(self) -> Result<Closed, SegmentError> {
         let Checked { file, bytes, crc } = self.writer.into_inner().map_err(SegmentError::parquet(&self.part))?;
         let synced = failpoint::at("segment-written").and_then(|()| file.sync_all());
@@ -118,7 +119,7 @@ impl Output {
     }
 }
 
-/// A file that is whole but not yet named.
+/// A complete file that does not have its final name yet.
 pub(crate) struct Closed {
     path: PathBuf,
     part: PathBuf,
@@ -126,7 +127,7 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    /// Gives the file its name, durably.
+    /// Gives the file its final name, durably.
     pub(crate) fn rename(self) -> Result<SegmentFile, SegmentError> {
         let renamed = failpoint::at("segment-rename").and_then(|()| fs::rename(&self.part, &self.path));
         let renamed = renamed.and_then(|()| failpoint::at("segment-renamed"));

@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use crate::columns::{self, Columns, known};
 use crate::schema::{GROUPS, SAMPLES};
 
-/// What the typed columns of `groups` cannot hold to the bit.
+/// The parts of a group that the typed columns of `groups` cannot store bit for bit.
 pub(crate) fn raw(group: &Group) -> Result<Vec<u8>, postcard::Error> {
     postcard::to_stdvec(&(&group.prompt.fields, &group.extra))
 }

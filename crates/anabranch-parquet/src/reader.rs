@@ -1,4 +1,4 @@
-//! Reading segments: a run from its Parquet folder alone.
+//! Reads a run from its Parquet folder alone.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,16 +22,16 @@ use crate::manifest::{self, Manifest, hex};
 use crate::schema::{EVENTS, GROUPS, SAMPLES, TableSchema};
 use crate::{SegmentError, Table, TableRows};
 
-/// Rows decoded at a time.
+/// How many rows are decoded at a time.
 const BATCH: usize = 1024;
 
-/// The sealed segments of a run. Needs no database and no lock, and changes nothing: a live run may be read too, up to
-/// what it has sealed.
+/// The sealed segments of a run. Reading needs no database and no lock, and changes nothing. The sealed part of a live
+/// run can be read too.
 #[derive(Debug)]
 pub struct SegmentReader {
     folder: PathBuf,
     manifests: Vec<Manifest>,
-    /// Where each group was completed; filled segment by segment when first asked.
+    /// Where each group was completed. Filled segment by segment when it is first needed.
     index: Mutex<Index>,
 }
 
@@ -45,8 +45,8 @@ impl SegmentReader {
     /// Opens a Parquet folder.
     ///
     /// # Errors
-    /// [`SegmentError::NoSegments`] where none is sealed there; [`SegmentError::Damaged`] or [`SegmentError::Newer`],
-    /// naming the file.
+    /// Returns [`SegmentError::NoSegments`] if the folder has no segments, and [`SegmentError::Damaged`] or
+    /// [`SegmentError::Newer`] with the name of the file.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SegmentError> {
         let folder = folder.into();
         let manifests = manifest::read_all(&folder)?;
@@ -57,10 +57,10 @@ impl SegmentReader {
         Self { folder, manifests, index: Mutex::default() }
     }
 
-    /// Takes in what was sealed since it was opened.
+    /// Adds the segments that were sealed since the folder was opened.
     ///
     /// # Errors
-    /// As [`open`](Self::open); what was known before stays.
+    /// The same as for [`open`](Self::open). The segments known before stay.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         manifest::read_new(&self.folder, &mut self.manifests)
     }
@@ -85,7 +85,7 @@ impl SegmentReader {
         self.manifests.last().map(|manifest| manifest.wall_ms)
     }
 
-    /// The rows of a table, of all segments known here: those that it had when it was opened or refreshed.
+    /// Returns the rows of a table, from all segments that existed when the reader was opened or refreshed.
     pub fn table(&self, table: Table) -> TableRows {
         TableRows::of_segments(table, Self::of(self.folder.clone(), self.manifests.clone()))
     }
@@ -95,7 +95,7 @@ impl SegmentReader {
         self.events_from(Seq(0))
     }
 
-    /// The events from `first` on, as [`events`](Self::events) gives them. Segments before it are not read.
+    /// The events from `first` on, like [`events`](Self::events). Earlier segments are not read.
     pub fn events_from(&self, first: Seq) -> Events<'_> {
         let segment = self.manifests.partition_point(|manifest| manifest.last < first);
         Events { reader: self, segment, first, batches: None, current: Vec::new().into_iter() }
@@ -104,7 +104,7 @@ impl SegmentReader {
     /// The completed groups, in order of completion, with their `Completed` events.
     ///
     /// # Errors
-    /// Per item, naming the file.
+    /// An item is an error that names the file if the file cannot be read.
     pub fn groups(&self) -> impl Iterator<Item = Result<(Seq, Group), SegmentError>> {
         (0..self.manifests.len()).flat_map(|segment| match self.segment_groups(segment, None) {
             Ok(groups) => groups.into_iter().map(Ok).collect::<Vec<_>>(),
@@ -112,10 +112,10 @@ impl SegmentReader {
         })
     }
 
-    /// The payload of a completed group, the same bits as were logged; nothing where it is not sealed.
+    /// Reads the payload of a completed group, bit for bit as it was logged. Returns `None` if it is not sealed.
     ///
     /// # Errors
-    /// Where a file cannot be read, or holds other bits than were sealed, by name.
+    /// Returns an error that names the file if a file cannot be read or differs from the sealed one.
     pub fn payload(&self, id: &GroupId) -> Result<Option<Group>, SegmentError> {
         let Some(seq) = self.completed(id)? else { return Ok(None) };
         let segment = self.manifests.partition_point(|manifest| manifest.last < seq);
@@ -130,13 +130,16 @@ impl SegmentReader {
         if found == sealed {
             return Ok(Some(group));
         }
-        Err(SegmentError::damaged(&scan.path, format!("the payload of {id} has digest {found}, sealed {sealed}")))
+        Err(SegmentError::damaged(
+            &scan.path,
+            format!("expected the payload of {id} with digest {sealed}, found {found}"),
+        ))
     }
 
     /// Reads every sealed file to its end and compares its bytes with its manifest.
     ///
     /// # Errors
-    /// [`SegmentError::Damaged`], naming the first file that differs.
+    /// Returns [`SegmentError::Damaged`] with the name of the first file that differs.
     pub fn check_files(&self) -> Result<(), SegmentError> {
         let mut buffer = vec![0; 1 << 16];
         for file in self.manifests.iter().flat_map(|manifest| &manifest.files) {
@@ -151,7 +154,10 @@ impl SegmentReader {
                 crc = crc32c::crc32c_append(crc, &buffer[..read]);
             }
             if hex(crc) != file.crc32c {
-                return Err(SegmentError::damaged(&path, format!("its crc is {}, sealed {}", hex(crc), file.crc32c)));
+                return Err(SegmentError::damaged(
+                    &path,
+                    format!("expected crc {1}, found {0}", hex(crc), file.crc32c),
+                ));
             }
         }
         Ok(())
@@ -226,7 +232,7 @@ impl SegmentReader {
     /// iterator ends.
     ///
     /// # Errors
-    /// Naming the file, as each item.
+    /// An item is an error that names the file if the file cannot be read.
     pub fn segment_events(
         &self,
         segment: usize,
@@ -240,7 +246,7 @@ impl SegmentReader {
         Ok(decoded.flatten().take_while(move |decoded| !std::mem::replace(&mut failed, decoded.is_err())))
     }
 
-    /// The last sealed event that begins what a later one ends. The search goes back from the end.
+    /// The last sealed event that begins something that a later event ends. The search goes backwards from the end.
     pub(crate) fn last_begun(&self, joined: Joined) -> Result<Option<Event>, SegmentError> {
         for segment in (0..self.manifests.len()).rev() {
             let mut found = None;
@@ -254,7 +260,8 @@ impl SegmentReader {
         Ok(None)
     }
 
-    /// Reads a table of a segment: the columns named (all, where none is), the rows of event `only` where given.
+    /// Reads a table of a segment: the named columns (all columns if no name is given), and only the rows of event
+    /// `only` if it is given.
     fn scan(
         &self,
         segment: usize,
@@ -282,8 +289,9 @@ impl SegmentReader {
     }
 }
 
-/// What is read of the footer of a file: where its columns lie. A long run has thousands of files, and statistics that no
-/// scan asks for, or types that follow from the columns themselves, take as long to decode as the rows of a short one.
+/// How the footer of a file is read: only the positions of its columns. A long run has thousands of files. Decoding
+/// statistics that no scan needs, or types that follow from the columns, would take as long as decoding the rows of a
+/// short file.
 fn footer() -> ArrowReaderOptions {
     ArrowReaderOptions::new()
         .with_skip_arrow_metadata(true)
@@ -297,7 +305,7 @@ struct Scan {
     batches: ParquetRecordBatchReader,
 }
 
-/// The events of a batch of rows up to the first that is none, and what is wrong with that.
+/// The events of a batch of rows, up to the first row that cannot be decoded, and the error of that row.
 fn decode(path: &Path, batch: &RecordBatch) -> [Option<Result<Vec<Event>, SegmentError>>; 2] {
     let codec = |source| SegmentError::Codec { what: format!("{}: an event", path.display()), source };
     let mut events = Vec::with_capacity(batch.num_rows());
@@ -324,7 +332,7 @@ pub struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// Reads on where events are left to be read.
+    /// Reads the next events, if there are any.
     fn read(&mut self) -> Result<bool, SegmentError> {
         if let Some(batch) = self.batches.as_mut().and_then(Iterator::next) {
             self.current = batch?.into_iter();

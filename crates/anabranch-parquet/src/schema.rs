@@ -1,5 +1,5 @@
-//! The public schema: which columns the tables have, in which unit, and what they mean. `docs/schema.md` is printed from
-//! here, and a test keeps the two equal.
+//! The public schema: the columns of the tables with their units and meanings. A test keeps `docs/schema.md` equal to
+//! it.
 
 use std::sync::Arc;
 
@@ -39,24 +39,24 @@ pub enum Kind {
 /// A column of a table, or a field of a list of structs.
 #[derive(Copy, Clone, Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     pub kind: Kind,
-    /// Whether it can be absent.
+    /// Whether the value can be absent.
     pub optional: bool,
-    /// What it means, with its unit.
+    /// The meaning, with the unit.
     pub meaning: &'static str,
 }
 
-/// What a table is: its name, its columns, and what they mean.
+/// The description of a table: its name, its columns and their meanings.
 #[derive(Copy, Clone, Debug)]
 pub struct TableSchema {
-    /// Its name, and that of its directory.
+    /// The name of the table and of its directory.
     pub name: &'static str,
-    /// What a row is.
+    /// The meaning of a row.
     pub meaning: &'static str,
-    /// Its columns.
+    /// The columns.
     pub columns: &'static [Column],
 }
 
@@ -124,7 +124,7 @@ static SPANS: [Column; 6] = [
     always("kv_carried", Bool, "whether older weights computed the KV cache of the span"),
 ];
 
-/// Everything that happened: one row an event. The other tables can be computed from it and the payloads.
+/// All events of a run, one row per event. The other tables can be computed from this table and the payloads.
 pub static EVENTS: TableSchema = TableSchema {
     name: "events",
     meaning: "One row per event of the log. `raw` alone is enough to rebuild the log; the typed columns are for \
@@ -199,7 +199,7 @@ pub static EVENTS: TableSchema = TableSchema {
     ],
 };
 
-/// Groups as they were completed: one row each; what became of them later stands in [`EVENTS`].
+/// Completed groups, one row each. The outcome of a group is in [`EVENTS`].
 pub static GROUPS: TableSchema = TableSchema {
     name: "groups",
     meaning: "One row per completed group. The outcome of the group is in `events`: `excluded`, or `batch_taken` with \
@@ -346,7 +346,7 @@ impl Kind {
         }
     }
 
-    /// The field of a list's items; of anything else, an item of that type.
+    /// The field of the items of a list; for other types, an item of that type.
     pub(crate) fn item(&self) -> Field {
         let item = match self {
             List(item) => item.data_type(),
@@ -356,7 +356,7 @@ impl Kind {
         Field::new("element", item, false)
     }
 
-    /// The type as the documentation names it.
+    /// The name of the type in the documentation.
     pub fn name(&self) -> String {
         match self {
             U32 => "uint32".to_owned(),
@@ -386,7 +386,8 @@ impl TableSchema {
         Arc::new(Schema::new(fields(self.columns)))
     }
 
-    /// How its files are written: compression, pages, statistics and filters. For measurements beside a bare writer.
+    /// The settings of the files: compression, pages, statistics and filters. Public for measurements that compare with
+    /// a bare writer.
     #[doc(hidden)]
     pub fn properties(&self) -> WriterProperties {
         properties(self)

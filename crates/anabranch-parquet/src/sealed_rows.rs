@@ -1,4 +1,4 @@
-//! Rows of one sealed file: the columns and the seqs asked for, batch by batch.
+//! Reads the rows of one sealed file, with the requested columns and seqs, batch by batch.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use parquet::file::statistics::Statistics;
 
 use crate::{SegmentError, SegmentReader, Table};
 
-/// Rows decoded at a time.
+/// How many rows are decoded at a time.
 const BATCH: usize = 1024;
 /// The place of the column `seq` in every table.
 const SEQ: usize = 0;
@@ -25,7 +25,7 @@ const SEQ: usize = 0;
 pub(crate) struct SealedRows {
     path: PathBuf,
     batches: ParquetRecordBatchReader,
-    /// For each column asked for, its place among those read, which come in the order of the schema.
+    /// For each requested column, its place among the columns read, which are in the order of the schema.
     order: Vec<usize>,
     /// One past the last event of the segment.
     end: Seq,
@@ -49,10 +49,11 @@ impl SealedRows {
         let path = reader.folder().join(&file.path);
         let opened = File::open(&path).map_err(SegmentError::io("open", &path))?;
         let whole = seqs.start <= manifest.first && manifest.last < seqs.end;
-        // Statistics take as long to decode as the rows of a short segment: those of `seq` alone, and only if needed.
+        // Statistics take as long to decode as the rows of a short segment, so only those of `seq` are decoded, and
+        // only if needed.
         let statistics =
             if whole { ParquetStatisticsPolicy::SkipAll } else { ParquetStatisticsPolicy::skip_except(&[SEQ]) };
-        // The schema is given, not read: a file whose columns are others is refused, and rows have one schema throughout.
+        // The schema is given, not read. A file with other columns is refused, so all rows have the same schema.
         let options = ArrowReaderOptions::new()
             .with_schema(table.schema().arrow())
             .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)

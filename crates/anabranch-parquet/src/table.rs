@@ -23,7 +23,7 @@ impl Table {
     /// All tables, in the order of [`TABLES`](crate::TABLES).
     pub const ALL: [Self; 5] = [Self::Events, Self::Groups, Self::Samples, Self::Publications, Self::Steps];
 
-    /// Its columns and what they mean.
+    /// The columns and their meanings.
     pub fn schema(self) -> &'static TableSchema {
         match self {
             Self::Events => &EVENTS,
@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    /// Its name, and that of its directory.
+    /// The name of the table and of its directory.
     pub fn name(self) -> &'static str {
         self.schema().name
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with the rows of a table, where, and what to do.
+//! The errors of reading the rows of a table. Each says what failed, where, and what to do.
 
 use anabranch_core::{BoxError, Seq};
 
@@ -11,17 +11,17 @@ pub enum TableError {
     /// The table has no column of that name.
     #[error("table `{table}`, column `{found}`: expected one of {}, found `{found}`", names(*table))]
     UnknownColumn {
-        /// Which table.
+        /// The table.
         table: Table,
-        /// The name asked for.
+        /// The requested name.
         found: String,
     },
     /// A column was asked for twice.
     #[error("table `{table}`, column `{column}`: expected once, found twice: name each column once")]
     RepeatedColumn {
-        /// Which table.
+        /// The table.
         table: Table,
-        /// Which column.
+        /// The column.
         column: String,
     },
     /// No column was asked for.
@@ -30,19 +30,19 @@ pub enum TableError {
     /// A sealed segment could not be read. The message names its file.
     #[error("table `{table}`: {source}")]
     Segment {
-        /// Which table.
+        /// The table.
         table: Table,
-        /// Why, and in which file.
+        /// The cause, with the file.
         source: SegmentError,
     },
     /// The part of the log that is not sealed could not be read.
-    #[error("table `{table}`, rows from event {next} on, which the log has and no segment: {source}")]
+    #[error("cannot read the rows of table `{table}` from event {next} on, which are only in the log: {source}")]
     Log {
-        /// Which table.
+        /// The table.
         table: Table,
         /// The first event whose rows are missing.
         next: Seq,
-        /// Why.
+        /// The cause.
         source: BoxError,
     },
     /// The tokio runtime ended while rows were read.

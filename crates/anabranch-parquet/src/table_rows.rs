@@ -21,26 +21,26 @@ use crate::{SegmentReader, Table, TableError, Unsealed};
 
 mod reading;
 
-/// The rows of a table of a run, in the order of their events, as a stream of Arrow record batches: first out of its
-/// sealed segments, then out of the log behind them, encoded by the code that seals. A row is the same, bit for bit,
-/// sealed or not. What is sealed while the stream is read is neither given twice nor left out.
+/// The rows of a table of a run, in the order of their events, as a stream of Arrow record batches: first from the
+/// sealed segments, then from the rest of the log, encoded by the code that seals. A row is the same, bit for bit,
+/// whether it is sealed or not. Rows that are sealed while the stream is read are neither repeated nor left out.
 ///
-/// All rows have the same [schema](Self::schema). Where one batch ends and the next begins says nothing. The stream ends
-/// where the log ends when it gets there, so that a live run may have grown further since.
+/// All rows have the same [schema](Self::schema). The boundaries of batches have no meaning. The stream ends when it
+/// reaches the end of the log; a live run may grow further afterwards.
 ///
-/// Nothing is opened before the first poll; a column that is not there is an error of the first item. Segments of which no
-/// event is asked for are not opened, and of the others only the row groups and columns that are asked for are read. Their
-/// checksums are not compared: [`SegmentReader::check_files`] does that.
+/// Nothing is opened before the first poll. If a requested column does not exist, the first item is an error. Segments
+/// without requested events are not opened, and only the requested row groups and columns are read. Checksums are not
+/// compared; use [`SegmentReader::check_files`] for that.
 ///
 /// # Back-pressure
-/// A batch is read when the stream is polled for it: at most 1024 rows of a segment, or 4096 events or 64 groups of a log.
-/// Reading blocks, and is done on tokio's threads for blocking work; outside a tokio runtime, in place.
+/// A batch is read when the stream is polled: at most 1024 rows of a segment, or 4096 events or 64 groups of a log.
+/// Reading blocks, so it runs on tokio's threads for blocking work, or in place outside a tokio runtime.
 ///
 /// # Cancel safety
-/// Dropping a pending `next()` loses nothing: the batch that is being read comes with the next one.
+/// Dropping a pending `next()` loses nothing: the next call returns the batch that is being read.
 ///
 /// # Errors
-/// [`TableError`], naming the table, and the column or the file. The stream then ends.
+/// Yields a [`TableError`] that names the table and the column or file. The stream then ends.
 ///
 /// ```no_run
 /// use anabranch_core::Seq;
@@ -60,7 +60,7 @@ mod reading;
 #[must_use = "streams do nothing unless polled"]
 pub struct TableRows {
     table: Table,
-    /// By name; all where none is named.
+    /// The names of the columns; `None` for all columns.
     columns: Option<Vec<String>>,
     seqs: Range<Seq>,
     state: State,

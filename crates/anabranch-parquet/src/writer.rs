@@ -1,4 +1,4 @@
-//! Sealing: turning a range of the log into a segment.
+//! Seals ranges of the log into segments.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::{SegmentError, SegmentReader, Table};
 /// Where [`Segments::seal_all`] ends a segment: completed groups, and events.
 const SEGMENT: (usize, usize) = (256, 1 << 13);
 
-/// The Parquet folder of a run, open for sealing. One process at a time: a lock names it.
+/// The Parquet folder of a run, open for sealing. Only one process at a time can seal; the lock names it.
 #[derive(Debug)]
 pub struct Segments {
     folder: PathBuf,
@@ -23,11 +23,11 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Opens the Parquet folder of a run, making it where there is none, and removes what a kill left half-done.
+    /// Opens the Parquet folder of a run, or creates it, and removes the unfinished files of a killed process.
     ///
     /// # Errors
-    /// [`SegmentError::Locked`] where another process seals into it; [`SegmentError::Damaged`] or
-    /// [`SegmentError::Newer`], naming the file, where what is sealed cannot be trusted.
+    /// Returns [`SegmentError::Locked`] if another process seals into the folder, and [`SegmentError::Damaged`] or
+    /// [`SegmentError::Newer`] with the name of the file if a sealed file is damaged or newer.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, SegmentError> {
         let folder = folder.into();
         let names = Table::ALL.map(Table::name);
@@ -35,7 +35,7 @@ impl Segments {
             let directory = folder.join(name);
             fs::create_dir_all(&directory).map_err(SegmentError::io("create", &directory))?;
         }
-        // Their own names too: a manifest that a power loss leaves without a directory is no manifest.
+        // Sync the directory names too: without them, a power loss would take the manifests.
         let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
         for directory in [Some(&*folder), above].into_iter().flatten() {
             manifest::sync_directory(directory).map_err(SegmentError::io("sync", directory))?;

@@ -364,10 +364,10 @@ fn damage_is_refused_by_name() {
     let first = folder.path().join("manifest/00000001.json");
     let text = fs::read_to_string(&first).unwrap();
     fs::write(&first, text.replace("\"last\": 59", "\"last\": 58")).unwrap();
-    assert!(refused(folder.path()).contains("00000001.json: its crc"), "{}", refused(folder.path()));
+    assert!(refused(folder.path()).contains("00000001.json: expected crc"), "{}", refused(folder.path()));
     assert!(Segments::open(folder.path()).is_err(), "nor is it sealed on");
     fs::write(&first, text.replace("\"schema\": 1", "\"schema\": 2")).unwrap();
-    assert!(refused(folder.path()).contains("schema 2, this library knows up to 1"), "{}", refused(folder.path()));
+    assert!(refused(folder.path()).contains("expected schema up to 1, found 2"), "{}", refused(folder.path()));
     fs::remove_file(&first).unwrap();
     assert!(refused(folder.path()).contains("00000001.json: the manifest is missing"), "{}", refused(folder.path()));
 
@@ -380,7 +380,7 @@ fn damage_is_refused_by_name() {
     flipped[bytes.len() / 2] ^= 1;
     fs::write(&events, &flipped).unwrap();
     let error = SegmentReader::open(folder.path()).unwrap().check_files().unwrap_err().to_string();
-    assert!(error.contains(&format!("{}: its crc", events.display())), "{error}");
+    assert!(error.contains(&format!("{}: expected crc", events.display())), "{error}");
     fs::remove_file(&events).unwrap();
     assert!(refused(folder.path()).contains("read the sealed file"), "{}", refused(folder.path()));
 

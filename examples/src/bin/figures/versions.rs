@@ -75,8 +75,8 @@ pub fn draw() -> Result<Chart> {
             (Paint::Pause, "publication"),
         ],
         notes: vec![
-            "Gap and lag are shown for the moment when the step takes its group. At step 12, 11 steps are complete and v3 is \
-             installed. Group g12 was generated entirely by v3 (the weights of step 9): its gap is 0 and its step lag 2."
+            "Gap and lag are those of the moment when the step takes its group. At step 12, 11 steps are complete and v3 is \
+             installed. v3 (the weights of step 9) generated all of g12, whose gap is 0 and step lag 2."
                 .to_owned(),
         ],
     })
