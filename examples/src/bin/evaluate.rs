@@ -25,10 +25,11 @@ fn prompts(name: &str, held_out: bool) -> anyhow::Result<Dataset> {
     Ok(Dataset::new(name, pairs.map(|pair| (vec![pair / 10, pair % 10], Fields::new())).collect())?)
 }
 
-/// Whether the response counts down from the prompt's last digit.
-fn counts_down(response: Response<'_>) -> bool {
-    let mut pairs = response.tokens[response.prompt_len as usize - 1..].windows(2);
-    pairs.all(|pair| (pair[1] + 1) % DIGITS as u32 == pair[0])
+/// The share of the response's digits that are one less than the digit before.
+fn counts_down(response: Response<'_>) -> f64 {
+    let pairs = response.tokens[response.prompt_len as usize - 1..].windows(2);
+    let right = pairs.filter(|pair| (pair[1] + 1) % DIGITS as u32 == pair[0]).count();
+    right as f64 / response.response().len() as f64
 }
 
 /// Evaluates greedily on a run of its own, so that the log of `run` has no groups of the evaluation.
@@ -74,7 +75,7 @@ async fn main() -> anyhow::Result<()> {
         .publish_every(1, &engine);
     while let Some(step) = steps.try_next().await? {
         if step.step.0.is_multiple_of(12) {
-            println!("step {:>3} accuracy {:.2}", step.step, evaluate(&run, &engine, &held_out).await?);
+            println!("step {:>2}  accuracy {:.2}", step.step.0, evaluate(&run, &engine, &held_out).await?);
         }
     }
     println!("after    accuracy {:.2}", evaluate(&run, &engine, &held_out).await?);

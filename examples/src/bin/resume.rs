@@ -36,7 +36,7 @@ async fn train(dir: &Path) -> anyhow::Result<()> {
         .publish_every(1, &engine);
 
     while let Some(step) = steps.try_next().await? {
-        println!("step {:>2}{}", step.step, if step.replayed { ", again from the log" } else { "" });
+        println!("step {:>2}{}", step.step.0, if step.replayed { ", again from the log" } else { "" });
     }
     drop(steps);
     run.close()?;

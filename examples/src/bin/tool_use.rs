@@ -81,7 +81,7 @@ async fn main() -> anyhow::Result<()> {
         .publish_every(1, &engine);
 
     while let Some(step) = steps.try_next().await? {
-        println!("{} tokens of the policy trained, mean reward {:?}", step.tokens, step.reward_mean);
+        println!("trained on {} tokens, mean reward {:.2}", step.tokens, step.reward_mean.unwrap_or_default());
     }
     Ok(())
 }

@@ -4,9 +4,9 @@
 //! ```text
 //! ```
 
-mod learner;
 #[path = "../own_engine/engine.rs"]
 mod engine;
+mod learner;
 #[path = "../own_engine/table.rs"]
 mod table;
 
@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
 
     while let Some(step) = steps.try_next().await? {
         if step.step.0 % 10 == 1 {
-            println!("step {:>2}  reward {:.2}", step.step, step.reward_mean.unwrap_or_default());
+            println!("step {:>2}  reward {:.2}", step.step.0, step.reward_mean.unwrap_or_default());
         }
     }
     Ok(())
