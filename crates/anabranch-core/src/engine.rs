@@ -144,6 +144,94 @@ pub struct Chunk {
 
 /// Generates tokens. Implement it for in-process engines, HTTP engines and scripted engines. `Arc<dyn Engine<Weights =
 /// W>>` is an engine too.
+///
+/// A complete engine whose model repeats one token, the weights. (The engine of the example `own_engine` samples in
+/// tasks.)
+///
+/// ```
+/// use std::sync::{Arc, Mutex, PoisonError};
+///
+/// use anabranch_core::{
+///     Chunk, Engine, EngineError, Finish, Request, Sampling, SamplingKey, SpanVersion, Version, WeightSync,
+/// };
+/// use futures::channel::mpsc::{UnboundedSender, unbounded};
+/// use futures::future::{BoxFuture, FutureExt, ready};
+/// use futures::stream::{BoxStream, StreamExt};
+///
+/// #[derive(Clone, Default)]
+/// struct Parrot(Arc<Mutex<State>>);
+///
+/// #[derive(Default)]
+/// struct State {
+///     installed: Option<(u32, Version)>,
+///     paused: bool,
+///     waiting: Vec<(Request, UnboundedSender<Result<Chunk, EngineError>>)>,
+/// }
+///
+/// impl Parrot {
+///     /// Changes the state, then answers the requests that wait, if there are weights and no pause.
+///     fn change(&self, change: impl FnOnce(&mut State)) {
+///         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         change(&mut state);
+///         let (false, Some((token, version))) = (state.paused, state.installed) else { return };
+///         for (request, chunks) in state.waiting.drain(..) {
+///             let tokens = vec![token; request.sampling.max_tokens as usize];
+///             let chunk = Chunk {
+///                 logprobs: vec![0.0; tokens.len()],
+///                 tokens,
+///                 truncated_logprobs: None,
+///                 version: SpanVersion::Exact(version),
+///                 kv_carried: false,
+///                 finish: Some(Finish::Length),
+///             };
+///             // Sending fails if the stream was dropped, which cancels the request.
+///             let _ = chunks.unbounded_send(Ok(chunk));
+///         }
+///     }
+/// }
+///
+/// impl Engine for Parrot {
+///     type Weights = u32;
+///
+///     fn generate(&self, request: Request) -> BoxStream<'static, Result<Chunk, EngineError>> {
+///         let (sender, chunks) = unbounded();
+///         self.change(|state| state.waiting.push((request, sender)));
+///         chunks.boxed()
+///     }
+///
+///     // An answer takes no time. Therefore no request runs when a pause begins, whatever the mode.
+///     fn pause(&self, _: WeightSync) -> BoxFuture<'static, Result<(), EngineError>> {
+///         self.change(|state| state.paused = true);
+///         ready(Ok(())).boxed()
+///     }
+///
+///     fn install(&self, token: u32, version: Version) -> BoxFuture<'static, Result<(), EngineError>> {
+///         self.change(|state| state.installed = Some((token, version)));
+///         ready(Ok(())).boxed()
+///     }
+///
+///     fn resume(&self) -> BoxFuture<'static, Result<(), EngineError>> {
+///         self.change(|state| state.paused = false);
+///         ready(Ok(())).boxed()
+///     }
+/// }
+///
+/// # futures::executor::block_on(async {
+/// let parrot = Parrot::default();
+/// let sampling = Sampling { max_tokens: 3, ..Sampling::default() };
+/// let (id, key) = ("run/d/0/0#0/0".to_owned(), SamplingKey::default());
+/// let request = Request { id, tokens: vec![1], position: 0, sampling, key };
+///
+/// parrot.pause(WeightSync::Drain).await?;
+/// let mut chunks = parrot.generate(request);
+/// parrot.install(7, Version(4)).await?;
+/// assert!(chunks.next().now_or_never().is_none(), "the request waits for the end of the pause");
+/// parrot.resume().await?;
+/// let chunk = chunks.next().await.expect("one chunk")?;
+/// assert_eq!((chunk.tokens, chunk.version), (vec![7, 7, 7], SpanVersion::Exact(Version(4))));
+/// # Ok::<_, EngineError>(())
+/// # }).unwrap();
+/// ```
 pub trait Engine: Send + Sync + 'static {
     /// The type of the weights that a publication passes to the engine: device buffers in process, files or handles
     /// over HTTP, a number in a scripted engine.

@@ -62,6 +62,65 @@ pub struct StepReport {
 }
 
 /// Trains. The calls may block; they are made one at a time, on a thread that may block.
+///
+/// A complete learner with one weight, which moves towards the mean reward. (The learner of the example `own_learner`
+/// trains a policy.)
+///
+/// ```
+/// use std::fs;
+/// use std::path::Path;
+///
+/// use anabranch_core::{Batch, Digest, Group, Learner, LearnerError, StepReport};
+///
+/// #[derive(Default)]
+/// struct MeanReward(f64);
+///
+/// impl Learner for MeanReward {
+///     type Weights = f64;
+///
+///     fn step(&mut self, batch: &Batch) -> Result<StepReport, LearnerError> {
+///         let rewards: Vec<f64> = batch.groups.iter().filter_map(Group::reward_mean).collect();
+///         let error = rewards.iter().map(|reward| reward - self.0).sum::<f64>() / rewards.len().max(1) as f64;
+///         self.0 += 0.5 * error;
+///         Ok(StepReport { updates: 1, loss: error * error, metrics: [].into(), weights: self.digest()? })
+///     }
+///
+///     fn weights(&mut self) -> Result<f64, LearnerError> {
+///         Ok(self.0)
+///     }
+///
+///     fn digest(&mut self) -> Result<Digest, LearnerError> {
+///         Ok(Digest::of(&self.0.to_le_bytes()))
+///     }
+///
+///     fn save(&mut self, dir: &Path) -> Result<(), LearnerError> {
+///         let path = dir.join("mean");
+///         fs::write(&path, self.0.to_le_bytes())
+///             .map_err(|error| LearnerError::caused(format!("cannot write {}", path.display()), error))
+///     }
+///
+///     fn load(&mut self, dir: &Path) -> Result<(), LearnerError> {
+///         let path = dir.join("mean");
+///         let bytes = fs::read(&path)
+///             .map_err(|error| LearnerError::caused(format!("cannot read {}", path.display()), error))?;
+///         let found = format!("{}: expected 8 bytes, found {}", path.display(), bytes.len());
+///         self.0 = f64::from_le_bytes(bytes.try_into().map_err(|_| LearnerError::new(found))?);
+///         Ok(())
+///     }
+/// }
+///
+/// # let dir = std::env::temp_dir().join(format!("anabranch-mean-{}", std::process::id()));
+/// # fs::create_dir_all(&dir)?;
+/// # let dir = dir.as_path();
+/// let (mut saved, mut loaded) = (MeanReward(0.1 + 0.2), MeanReward::default());
+/// saved.save(dir)?;
+/// loaded.load(dir)?;
+/// assert_eq!(loaded.digest()?, saved.digest()?);
+/// fs::write(dir.join("mean"), "half")?;
+/// assert!(loaded.load(dir).unwrap_err().to_string().ends_with("mean: expected 8 bytes, found 4"));
+/// # fs::remove_dir_all(dir)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub trait Learner: Send + 'static {
     /// The type of the weights that a publication passes to the engines.
     type Weights: Send + 'static;
