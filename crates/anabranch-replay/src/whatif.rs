@@ -16,7 +16,6 @@ use anabranch_core::Event;
 
 use crate::schedule::Mismatch;
 
-mod buffer;
 mod draw;
 mod outcome;
 mod pauses;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Outcome, Recording, Settings, WhatIfError};
-use crate::whatif::simulation::Simulation;
+use crate::whatif::simulation::simulate;
 
 /// What became of a group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -134,7 +134,7 @@ impl Recording {
     /// # Errors
     /// [`WhatIfError::Argument`] where no pipeline can have these settings.
     pub fn outcome(&self, settings: &Settings, seed: u64) -> Result<Outcome, WhatIfError> {
-        Ok(Simulation::new(self, settings, seed, ())?.run().0)
+        Ok(simulate(self, settings, seed, ())?.0)
     }
 
     /// The same with every group and step.
@@ -142,7 +142,7 @@ impl Recording {
     /// # Errors
     /// [`WhatIfError::Argument`] where no pipeline can have these settings.
     pub fn predict(&self, settings: &Settings, seed: u64) -> Result<Prediction, WhatIfError> {
-        let (outcome, Kept { groups, mut steps }) = Simulation::new(self, settings, seed, Kept::default())?.run();
+        let (outcome, Kept { groups, mut steps }) = simulate(self, settings, seed, Kept::default())?;
         steps.truncate(outcome.steps as usize);
         Ok(Prediction { outcome, groups, steps })
     }

@@ -1,144 +1,114 @@
-//! Leases: retries first, then fresh prompts in the dataset's order.
+//! The source of leases: retries first, then fresh prompts in the dataset's order.
 
-use anabranch_core::MAX_REISSUES;
+use std::collections::VecDeque;
 
-use super::{Action, Group, Learner, Lost, NONE, Publication, Retry, Simulation};
-use crate::whatif::draw::{Purpose, draw};
-use crate::whatif::prediction::Sink;
-use crate::whatif::recording::Verdict;
+use super::groups::Group;
+use super::question::Question;
+use crate::whatif::recording::NONE;
 
-/// What the source would lease next.
-struct Next {
-    lease: Retry,
-    modelled: bool,
+/// A lease that the source will issue.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Lease {
+    /// The recorded lease that gives the group its durations; `NONE` if the log has none.
+    pub(super) spec: u32,
+    pub(super) position: u64,
+    pub(super) attempt: u32,
+    /// When the source got the prompt back.
+    pub(super) since: u64,
+    pub(super) lost: Option<Lost>,
 }
 
-impl<S: Sink> Simulation<'_, S> {
-    /// Whether the source has a prompt.
-    pub(super) fn has_prompt(&self) -> bool {
-        !self.retries.is_empty() || self.cursor < self.recording.positions
+/// A lease whose generation a restart lost.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Lost {
+    /// Its place among leases.
+    pub(super) place: u64,
+    /// When it was issued last.
+    pub(super) leased: u64,
+    /// How often it was issued again.
+    pub(super) reissues: u32,
+}
+
+/// The lease that the source issues next, and whether its durations are drawn.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Next {
+    pub(super) lease: Lease,
+    pub(super) modelled: bool,
+}
+
+/// The source's prompts: those to lease again, and the place in the dataset.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    question: Question<'a>,
+    retries: VecDeque<Lease>,
+    cursor: u64,
+    /// Since when only a lack of slots keeps leases back.
+    clear_since: u64,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(question: Question<'a>, clear_since: u64) -> Self {
+        Self { question, retries: VecDeque::new(), cursor: 0, clear_since }
     }
 
-    fn next(&self) -> Option<Next> {
+    pub(super) fn has_prompt(&self) -> bool {
+        !self.retries.is_empty() || self.cursor < self.question.recording.positions
+    }
+
+    /// Returns the next lease without issuing it.
+    pub(super) fn next(&self) -> Option<Next> {
+        let recording = self.question.recording;
         let mut lease = match self.retries.front() {
             Some(retry) => *retry,
-            None if self.cursor < self.recording.positions => {
-                let spec = self.recording.fresh.get(self.cursor as usize).copied().unwrap_or(NONE);
-                Retry { spec, position: self.cursor, attempt: 0, since: 0, lost: None }
+            None if self.cursor < recording.positions => {
+                let spec = recording.fresh.get(self.cursor as usize).copied().unwrap_or(NONE);
+                Lease { spec, position: self.cursor, attempt: 0, since: 0, lost: None }
             }
             None => return None,
         };
         let modelled = lease.spec == NONE;
         if modelled {
-            let drawn = if lease.attempt > 0 { &self.recording.unfiltered } else { &self.recording.whole };
-            let place = draw(self.seed, Purpose::Group, lease.position, u64::from(lease.attempt), drawn.len());
-            lease.spec = drawn[place];
+            lease.spec = self.question.drawn_group(lease.position, lease.attempt);
         }
         Some(Next { lease, modelled })
     }
 
-    /// Whether anything but a lack of prompts keeps leases back.
-    fn may_lease(&self) -> bool {
-        let room = match self.settings.capacity {
-            Some(_) => self.waiting.is_empty(),
-            None => {
-                self.learner == Learner::Asks
-                    && self.upstream + self.buffer.len() + self.held.len() < self.settings.batch
-            }
-        };
-        room && self.slots.len() >= self.settings.slots_of_group() && self.working < self.settings.working_bound()
-    }
-
-    /// Leases what may be leased now.
-    pub(super) fn lease(&mut self) {
-        while self.may_lease() {
-            let Some(next) = self.next() else { return };
-            let (lease, spec) = (&next.lease, &self.recording.specs[next.lease.spec as usize]);
-            if let Some(lost) = lease.lost.filter(|lost| lost.reissues == MAX_REISSUES) {
-                self.give_up(&next, lost);
-                continue;
-            }
-            let freed = self.slots[self.settings.slots_of_group() - 1];
-            let due = freed.max(self.clear_since).max(lease.since) + spec.lease;
-            if due > self.now {
-                if due != self.next_lease {
-                    self.next_lease = due;
-                    self.schedule(due, 0, spec.key, Action::Lease);
-                }
-                return;
-            }
-            self.issue(&next);
-        }
-    }
-
-    /// Takes the next lease from the source; its group has generated nothing.
-    fn take(&mut self, &Next { lease, modelled }: &Next) -> u32 {
+    /// Removes the next lease, which is now issued.
+    pub(super) fn advance(&mut self) {
         if self.retries.pop_front().is_none() {
             self.cursor += 1;
         }
-        let place = lease.lost.map_or_else(|| self.next_place(), |lost| lost.place);
-        let group = Group {
-            spec: lease.spec,
-            rest: NONE,
-            attempt: lease.attempt,
-            reissues: lease.lost.map_or(0, |lost| lost.reissues + 1),
-            position: lease.position,
-            modelled,
-            aborted: false,
-            ended: 0,
-            start: 0,
-            first: u64::MAX,
-            floor: 0,
-            oldest: None,
-            tokens: 0,
-            leased: self.now,
-            completed: u64::MAX,
-            arrived: 0,
-            admitted: None,
-            dequeued: None,
-            gap: 0,
-            publications: 0,
-            place,
-            ready: 0,
-        };
-        if let Some(index) = self.vacant.pop() {
-            self.alive[index as usize] = group;
-            index
-        } else {
-            self.alive.push(group);
-            self.alive.len() as u32 - 1
-        }
     }
 
-    /// A lease that was lost too often is not issued again: it is settled as aborted.
-    fn give_up(&mut self, next: &Next, lost: Lost) {
-        let index = self.take(next);
-        let group = &mut self.alive[index as usize];
-        (group.leased, group.completed) = (lost.leased, self.now);
-        self.exclude(index, Verdict::Aborted.name(), None);
+    /// Queues the prompt of an excluded group for its next attempt.
+    pub(super) fn retry(&mut self, group: &Group, since: u64) {
+        let (position, attempt) = (group.position, group.attempt + 1);
+        let spec = self.question.recording.recorded_attempt(position, attempt);
+        self.retries.push_back(Lease { spec, position, attempt, since, lost: None });
     }
 
-    fn issue(&mut self, next: &Next) {
-        let index = self.take(next);
-        self.slots.drain(..self.settings.slots_of_group());
-        (self.working, self.upstream) = (self.working + 1, self.upstream + 1);
-        self.outcome.retries += u64::from(next.lease.attempt > 0 && next.lease.lost.is_none());
-        let closed = matches!(self.publication, Publication::Draining | Publication::Lingering)
-            || (self.stands_still() && self.mode_drains());
-        if closed { self.entering.push(index) } else { self.begin(index) }
+    /// Queues the leases of groups whose generation a restart lost. All leases in the queue can go out at once.
+    pub(super) fn restart<'b>(&mut self, lost: impl Iterator<Item = &'b Group>, clear_since: u64) {
+        self.retries.extend(lost.map(|group| {
+            let recorded = self.question.spec(group.spec);
+            let again = if recorded.cut { recorded.again } else { group.spec };
+            let spec = if group.modelled { NONE } else { again };
+            let lost = Lost { place: group.place, leased: group.leased, reissues: group.reissues };
+            Lease { spec, position: group.position, attempt: group.attempt, since: 0, lost: Some(lost) }
+        }));
+        self.retries.iter_mut().for_each(|retry| retry.since = 0);
+        // Retries go out before lost leases, whenever those were lost. Lost leases go out in the order in which they were
+        // first issued, however often they were lost since.
+        self.retries.make_contiguous().sort_by_key(|retry| retry.lost.map(|lost| lost.place));
+        self.clear_since = clear_since;
     }
 
-    /// The group's samples are submitted to the engines, and continue if generation does.
-    pub(super) fn begin(&mut self, index: u32) {
-        let (start, version) = (self.generated, self.version());
-        let group = &mut self.alive[index as usize];
-        let spec = &self.recording.specs[group.spec as usize];
-        group.start = start;
-        group.tokens = spec.tokens;
-        group.first = start.saturating_add(spec.first);
-        // What begins while generation stands still goes on under the version that is being installed.
-        group.floor = version + u64::from(self.publication == Publication::Still);
-        self.sampling += self.settings.samples;
-        self.push_end(index);
+    /// Notes that from `now` on only a lack of slots keeps leases back.
+    pub(super) fn clear(&mut self, now: u64) {
+        self.clear_since = now;
+    }
+
+    pub(super) fn clear_since(&self) -> u64 {
+        self.clear_since
     }
 }

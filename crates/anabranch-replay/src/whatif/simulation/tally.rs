@@ -1,85 +1,122 @@
-//! What is summed up on the way.
+//! The answer as it adds up: counts, means over time, and what the sink is told.
 
-use super::{Fate, Publication, Simulation};
-use crate::whatif::outcome::{LengthBias, Little};
-use crate::whatif::prediction::Sink;
+use super::question::Question;
+use crate::whatif::outcome::{LengthBias, Little, Outcome};
+use crate::whatif::prediction::{PredictedGroup, Sink};
 
-/// Integrals over time, in group-nanoseconds.
+/// Integrals over time, in group-nanoseconds, and the time.
 #[derive(Copy, Clone, Debug, Default)]
-pub(super) struct Tally {
+struct Integrals {
     in_flight: u128,
     buffered: u128,
     passed: u64,
-    /// Both, and the time, when the last batch was taken.
-    at_batch: (u128, u128, u64),
 }
 
-impl<S: Sink> Simulation<'_, S> {
-    /// Sums up `passed` nanoseconds in the present state.
-    pub(super) fn tally_time(&mut self, passed: u64) {
-        self.tally.passed += passed;
-        self.tally.in_flight += self.upstream as u128 * u128::from(passed);
-        self.tally.buffered += (self.buffer.len() + self.held.len()) as u128 * u128::from(passed);
-        let slots = self.settings.slots_of_group();
-        let stall = &mut self.outcome.stall;
-        match self.publication {
-            Publication::Draining | Publication::Lingering => {
-                stall.paused_ns += passed;
-                stall.publication_slot_ns += (self.entering.len() * slots) as u64 * passed;
-            }
-            Publication::Still | Publication::Installed => {
-                let busy = self.settings.slots() - self.slots.len();
-                stall.paused_ns += passed;
-                stall.publication_slot_ns += busy as u64 * passed;
-            }
-            Publication::None | Publication::Begun => {}
-        }
-        if !self.waiting.is_empty() && self.has_prompt() {
-            self.outcome.stall.full_buffer_slot_ns += self.slots.len() as u64 * passed;
+/// The outcome so far, and who is told of each group and step.
+#[derive(Debug)]
+pub(super) struct Tally<S> {
+    outcome: Outcome,
+    sink: S,
+    integrals: Integrals,
+    /// The integrals when the last batch was taken.
+    at_batch: Integrals,
+}
+
+impl<S: Sink> Tally<S> {
+    pub(super) fn new(question: Question<'_>, sink: S) -> Self {
+        let outcome = Outcome::new(question.settings.clone(), question.seed);
+        Self { outcome, sink, integrals: Integrals::default(), at_batch: Integrals::default() }
+    }
+
+    /// Lets time pass while this many groups are in flight and in the buffer.
+    pub(super) fn pass(&mut self, passed: u64, in_flight: usize, buffered: usize) {
+        self.integrals.passed += passed;
+        self.integrals.in_flight += in_flight as u128 * u128::from(passed);
+        self.integrals.buffered += buffered as u128 * u128::from(passed);
+    }
+
+    /// Counts time in which a publication kept this many slots from generating.
+    pub(super) fn paused(&mut self, passed: u64, slots: usize) {
+        self.outcome.stall.paused_ns += passed;
+        self.outcome.stall.publication_slot_ns += slots as u64 * passed;
+    }
+
+    /// Counts time in which a full buffer kept this many slots free.
+    pub(super) fn full_buffer(&mut self, passed: u64, slots: usize) {
+        self.outcome.stall.full_buffer_slot_ns += slots as u64 * passed;
+    }
+
+    pub(super) fn retry(&mut self) {
+        self.outcome.retries += 1;
+    }
+
+    pub(super) fn completed(&mut self, modelled: bool, tokens: u64) {
+        self.outcome.modelled.groups.add(modelled, 1);
+        self.outcome.modelled.tokens.add(modelled, tokens);
+    }
+
+    pub(super) fn consumed(&mut self, tokens: u64, gap: Option<u64>, step_lag: Option<u64>) {
+        self.outcome.consumed.add(tokens);
+        self.outcome.gap.add(gap);
+        self.outcome.step_lag.add(step_lag);
+    }
+
+    pub(super) fn excluded(&mut self, reason: &'static str, tokens: u64, gap: Option<u64>) {
+        self.outcome.wasted.entry(reason).or_default().add(tokens);
+        if reason == "stale" {
+            self.outcome.stale_gap.add(gap);
         }
     }
 
-    /// A batch is taken.
-    pub(super) fn tally_batch(&mut self) {
-        self.tally.at_batch = (self.tally.in_flight, self.tally.buffered, self.tally.passed);
+    /// Counts a group that is neither consumed nor excluded at the end of the run.
+    pub(super) fn left(&mut self, tokens: u64) {
+        self.outcome.left.add(tokens);
     }
 
-    /// New weights are installed: counts the publication for each group that has sampled a token by then.
-    pub(super) fn tally_publication(&mut self) {
-        if !S::COUNTS {
-            return;
-        }
-        let mut vacant = vec![false; self.alive.len()];
-        self.vacant.iter().for_each(|&index| vacant[index as usize] = true);
-        self.entering.iter().for_each(|&index| vacant[index as usize] = true);
-        for (group, vacant) in self.alive.iter_mut().zip(vacant) {
-            let floor = group.floor >= self.versions.len() as u64 - 1;
-            group.publications += u64::from(!vacant && !floor && group.first <= self.generated);
-        }
+    /// Tells the sink what became of a group.
+    pub(super) fn settled(&mut self, group: PredictedGroup) {
+        self.sink.group(group);
     }
 
-    /// The run is over.
-    pub(super) fn end(&mut self) {
-        let vacant: std::collections::BTreeSet<u32> = self.vacant.iter().copied().collect();
-        for index in (0..self.alive.len() as u32).filter(|index| !vacant.contains(index)) {
-            let group = &self.alive[index as usize];
-            let tokens = if group.completed == u64::MAX { 0 } else { group.tokens };
-            self.outcome.left.add(tokens);
-            self.tell(index, Fate::Left, None);
-        }
-        let wall = self.wall + self.now - self.recording.sessions[self.session].opened;
+    /// Counts the batch of training step `step`, for which the learner waited.
+    pub(super) fn batch(&mut self, step: u64, now: u64, waited: u64) {
+        self.at_batch = self.integrals;
+        self.outcome.learner_wait.add(waited);
+        self.sink.taken(step, now);
+    }
+
+    pub(super) fn step(&mut self, now: u64, recorded: bool) {
+        self.outcome.modelled.steps.add(!recorded, 1);
+        self.sink.stepped(now);
+    }
+
+    /// Counts a publication whose durations are known.
+    pub(super) fn publication_begun(&mut self, recorded: bool) {
+        self.outcome.modelled.publications.add(!recorded, 1);
+    }
+
+    pub(super) fn published(&mut self, now: u64) {
+        self.outcome.publications += 1;
+        self.sink.published(now);
+    }
+
+    /// Completes the outcome of a run of `steps` training steps that took `wall` nanoseconds.
+    pub(super) fn finish(mut self, question: Question<'_>, steps: u64, wall: u64) -> (Outcome, S) {
+        let settings = question.settings;
         let wasted = self.outcome.wasted_total();
+        self.outcome.steps = steps;
         self.outcome.wall_ns = wall;
-        self.outcome.stall.slot_ns = wall * self.settings.slots() as u64;
+        self.outcome.stall.slot_ns = wall * settings.slots() as u64;
         self.outcome.length =
             LengthBias { consumed: self.outcome.consumed.mean_tokens(), excluded: wasted.mean_tokens() };
-        let (in_flight, buffered, at) = self.tally.at_batch;
-        let over = at as f64;
-        let interval = self.settings.update_interval.unwrap_or(1) as f64;
+        let over = self.at_batch.passed as f64;
+        let interval = settings.update_interval.unwrap_or(1) as f64;
         self.outcome.little = (over > 0.0).then(|| {
-            let (in_flight, buffered) = (in_flight as f64 / over, buffered as f64 / over);
-            let step_lag = (in_flight + buffered) / self.settings.batch as f64 + (interval - 1.0) / 2.0;
+            let in_flight = self.at_batch.in_flight as f64 / over;
+            let buffered = self.at_batch.buffered as f64 / over;
+            let step_lag = (in_flight + buffered) / settings.batch as f64 + (interval - 1.0) / 2.0;
             Little { in_flight, buffered, step_lag }
         });
+        (self.outcome, self.sink)
     }
 }

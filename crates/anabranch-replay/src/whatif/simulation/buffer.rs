@@ -1,25 +1,26 @@
-//! Complete groups in the order in which they leave.
+//! The simulated buffer: completed groups in the order in which they will leave it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::Order;
+use anabranch_core::Order;
 
-/// Where a group of unknown version stands: with those of the first version.
+/// A group's version and when it entered the buffer. A group of unknown version has the first version.
 type Rank = (u64, u64);
 
-/// The buffer of a simulated schedule.
+/// The groups in a simulated buffer.
 #[derive(Debug)]
-pub(crate) enum Buffer {
+pub(super) enum Buffer {
+    /// Groups leave as they entered.
     Fifo(VecDeque<u32>),
-    /// Newest version first; of equals, the one that came first.
+    /// The newest version leaves first; of equal versions, the group that entered first. The number counts entries.
     Freshest(BinaryHeap<(u64, Reverse<u64>, u32)>, u64),
-    /// Oldest version first; of equals, the one that came first.
+    /// The oldest version leaves first; of equal versions, the group that entered first. The number counts entries.
     Stalest(BinaryHeap<Reverse<(Rank, u32)>>, u64),
 }
 
 impl Buffer {
-    pub(crate) fn new(order: Order) -> Self {
+    pub(super) fn new(order: Order) -> Self {
         match order {
             Order::Fifo => Self::Fifo(VecDeque::new()),
             Order::Freshest => Self::Freshest(BinaryHeap::new(), 0),
@@ -27,7 +28,7 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Fifo(groups) => groups.len(),
             Self::Freshest(groups, _) => groups.len(),
@@ -35,7 +36,7 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn push(&mut self, group: u32, oldest: u64) {
+    pub(super) fn push(&mut self, group: u32, oldest: u64) {
         match self {
             Self::Fifo(groups) => groups.push_back(group),
             Self::Freshest(groups, next) => {
@@ -49,8 +50,8 @@ impl Buffer {
         }
     }
 
-    /// The group that leaves next.
-    pub(crate) fn first(&self) -> Option<u32> {
+    /// Returns the group that leaves next.
+    pub(super) fn first(&self) -> Option<u32> {
         match self {
             Self::Fifo(groups) => groups.front().copied(),
             Self::Freshest(groups, _) => groups.peek().map(|&(.., group)| group),
@@ -58,7 +59,7 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         match self {
             Self::Fifo(groups) => drop(groups.pop_front()),
             Self::Freshest(groups, _) => drop(groups.pop()),
