@@ -150,7 +150,7 @@ impl Database {
         dropped.map(|[before]| Seq(before)).map_err(|fault| self.fault("the record of what was dropped", fault))
     }
 
-    /// What was derived from the events; zero where nothing was ever committed.
+    /// What was derived from the events; zero if nothing was ever committed.
     pub(crate) fn heads(&self) -> Result<Heads, ReadError> {
         let value = self.get(keys::STATE, keys::HEADS)?;
         value.map_or(Ok(Heads::default()), |value| {
@@ -209,7 +209,7 @@ impl Database {
     }
 
     /// The events from `first` up to, but without, `end`, and the payloads of those that complete a group: at most
-    /// `groups` of these. Nothing where there are none.
+    /// `groups` of these. Does nothing if there are none.
     pub(crate) fn segment(
         &self,
         first: Seq,

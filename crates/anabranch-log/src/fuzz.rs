@@ -11,21 +11,21 @@ use crate::keys;
 /// Decodes an event: as it is, and with the checksum that its bytes should have.
 ///
 /// # Panics
-/// Where a decoded event does not survive being written and read again.
+/// If a decoded event differs after it was written and read again.
 pub fn event(data: &[u8]) {
     let key = keys::event(Seq(7));
     drop(codec::decode_event(&key, data));
     let Ok(event) = codec::decode_event(&key, &codec::with_checksum(&key, data)) else { return };
     let written = codec::encode_event(&key, &event).expect("what was read can be written");
     let again = codec::decode_event(&key, &written).expect("what was written can be read");
-    // Floats that are no numbers are equal to themselves.
+    // A NaN must equal itself here.
     assert_eq!(format!("{event:?}"), format!("{again:?}"));
 }
 
 /// Decodes a payload, likewise.
 ///
 /// # Panics
-/// Where a decoded payload does not survive being written and read again.
+/// If a decoded payload differs after it was written and read again.
 pub fn group(data: &[u8]) {
     let key = b"fuzzed";
     drop(codec::decode_group(key, data));

@@ -36,7 +36,7 @@ impl RunLock {
         }
     }
 
-    /// A reader's lock; none where no writer ever made the file. Changes nothing in the directory.
+    /// Takes a reader's lock; `None` if no writer ever made the file. Changes nothing in the directory.
     pub(crate) fn read(run: &Path, segments: PathBuf) -> Result<Option<Self>, OpenError> {
         let path = run.join(LOCK);
         let mut file = match File::open(&path) {

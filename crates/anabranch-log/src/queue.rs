@@ -73,7 +73,7 @@ impl Queue {
         self.batches.pop_front()
     }
 
-    /// All that waits; nothing where nothing does.
+    /// Takes everything that waits.
     pub(crate) fn pop_all(&mut self) -> Option<Vec<Pending>> {
         (!self.batches.is_empty()).then(|| self.batches.drain(..).collect())
     }

@@ -107,7 +107,7 @@ pub(crate) fn count(heads: &mut Heads, event: &Event) {
     heads.completed += u64::from(matches!(event.kind, EventKind::Completed { .. }));
 }
 
-/// Compares what the events come to with what was committed with them.
+/// Compares the totals of the events with the totals that were committed with them.
 pub(crate) fn check_heads(database: &Database, counted: Heads) -> Result<(), ReadError> {
     let recorded = database.heads()?;
     if recorded == counted {

@@ -69,7 +69,7 @@ type Payloads<'a> = Box<dyn FnMut(&GroupId) -> Option<Group> + 'a>;
 pub struct Sealed<'a> {
     /// Events, in any order; those that differ from the log's are not used.
     pub events: Box<dyn Iterator<Item = Event> + 'a>,
-    /// The payload of a group, where there is one. It is used only if its digest is the one recorded.
+    /// The payload of a group, if there is one. It is used only if its digest equals the recorded one.
     pub payload: Payloads<'a>,
 }
 
@@ -93,7 +93,7 @@ pub enum SalvageError {
     /// The target exists already, or lies in the damaged run.
     #[error("{} exists already, or lies in the damaged run: name a directory that does not exist", .0.display())]
     Target(PathBuf),
-    /// The damaged run is in use, or is no directory.
+    /// The damaged run is in use, or is not a directory.
     #[error(transparent)]
     Run(#[from] OpenError),
     /// A newer library wrote the damaged run.
@@ -115,7 +115,7 @@ impl From<io::Error> for SalvageError {
 /// Nothing is written to `run`.
 ///
 /// # Errors
-/// Where there is nothing to read, a writer has the run open, `to` exists, or the new run cannot be written.
+/// If there is nothing to read, a writer has the run open, `to` exists, or the new run cannot be written.
 pub fn salvage(run: &Path, to: &Path, sealed: Sealed<'_>) -> Result<Salvaged, SalvageError> {
     if !run.is_dir() {
         return Err(OpenError::NoRun { path: run.to_owned(), missing: "log".into() }.into());

@@ -215,7 +215,7 @@ impl Store {
         written.map_err(|error| format!("{}: {error}", head.path().display()))
     }
 
-    /// Refuses everything from now on, what is queued included: after an error nobody knows what reached the disk.
+    /// Refuses everything from now on, also what is queued: after an error it is unknown what reached the disk.
     pub(crate) fn poison(&self, doing: &str, problem: &dyn fmt::Display) -> JournalError {
         let failure = JournalError::new(format!(
             "{doing} the log in {} failed: {problem}; nothing more is accepted: mend the disk (is it full?) and open the \

@@ -287,7 +287,7 @@ fn the_process_dies_at_every_step() {
     }
 }
 
-/// What fails after it was appended fails for good and is told later, where nobody waits for that record.
+/// A record that fails after it was appended fails for good; if no caller waits for it, a later call reports the failure.
 fn can_fail(point: &str) -> bool {
     !point.starts_with("appended-")
 }

@@ -62,7 +62,7 @@ fn a_write_error_poisons_the_log_and_loses_nothing_acknowledged() {
         assert_eq!(log.payload(&id(row)).unwrap(), group(row));
     }
     drop(log);
-    // There is room again: it goes on where it was, and what the error left behind does no harm.
+    // There is room again: the run continues, and what the error left behind does no harm.
     let run = RunLog::options().unsealed().open(directory.path(), Durability::Process).unwrap();
     assert_eq!((run.found().session, run.found().events), (1, counts.events));
     for row in acked + 1000..acked + 1020 {

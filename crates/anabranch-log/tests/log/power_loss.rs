@@ -140,7 +140,7 @@ fn acknowledged_groups_survive_a_power_loss_at_every_sync() {
     assert!(whole.acked.len() + 3 > all.acked.len(), "the last acknowledgements are followed by syncs");
 }
 
-/// Everything acknowledged is there and whole, and the run goes on.
+/// Everything acknowledged is there and whole, and the run continues.
 fn check(run: &Path, said: &Said, at: &str) {
     if run.join("HEAD").exists() {
         reboot(run);

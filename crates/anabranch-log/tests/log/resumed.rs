@@ -1,4 +1,4 @@
-//! A run that is closed and opened again goes on where it was.
+//! A run that is closed and opened again continues where it ended.
 
 use anabranch::RunLog;
 use anabranch_core::{EventKind, Fields, MemoryJournal, Seq, SessionClock, Value};
