@@ -113,6 +113,7 @@ pub struct Request {
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Finish {
     /// At a stop token.
     Stop,

@@ -75,6 +75,7 @@ impl GroupSummary {
 
 /// Why a group was excluded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Reason {
     /// A sample was aborted, or failed without a reward.
     Aborted,
@@ -136,6 +137,7 @@ pub struct TakenGroup {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum EventKind {
     /// The run began.
     RunOpened {

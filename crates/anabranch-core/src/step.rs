@@ -8,6 +8,7 @@ use crate::{Batch, Digest, TrainingStep, Version};
 
 /// A completed training step: the item of `.train`. It displays as one line.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Step {
     /// The number of the step, from 1.
     pub step: TrainingStep,

@@ -39,6 +39,7 @@ pub use values::{MetricValue, Reading};
 ///
 /// Unknown values are absent, not 0.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Metrics {
     /// Numbers that only grow.
     pub counters: Counters,
@@ -50,6 +51,7 @@ pub struct Metrics {
 
 /// Counts over the whole life of the run, except for those that are marked as counts of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Leases issued, without re-issues.
     pub leased: u64,
@@ -89,6 +91,7 @@ pub struct Counters {
 
 /// The current values.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Gauges {
     /// The installed version; absent before the initial installation.
     pub version: Option<Version>,
@@ -132,6 +135,7 @@ impl Gauges {
 /// Distributions over the whole life of the run. Consumed and excluded groups are separate; [`Gauges::buffered_gap`]
 /// has the groups in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Histograms {
     /// Gaps of consumed groups, when their batch was taken.
     pub consumed: GapHistograms,

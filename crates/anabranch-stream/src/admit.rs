@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use anabranch_core::{Cause, Error, Fields, Group, Reason};
 use futures::Stream;
+use futures::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::Rollout;
@@ -111,5 +112,19 @@ where
                 Err(error) => return this.input.fail(error),
             }
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.input.size_hint()
+    }
+}
+
+impl<S, F> FusedStream for Admit<S, F>
+where
+    S: Stream<Item = Result<Rollout, Error>>,
+    F: FnMut(&Group) -> bool,
+{
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended()
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use anabranch_core::{
     AppendReceipt, Batch, Cause, Error, EventKind, Fields, Group, Stamp, TakenGroup, Value, Version, VersionClock,
 };
+use futures::stream::FusedStream;
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
@@ -217,5 +218,11 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Batches<S> {
                 None => {}
             }
         }
+    }
+}
+
+impl<S: Stream<Item = Result<Rollout, Error>>> FusedStream for Batches<S> {
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended() && self.taken.is_none() && (self.held.is_empty() || !self.emit_partial)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use anabranch_core::{Error, Order};
+use futures::stream::FusedStream;
 use futures::{FutureExt, Stream};
 
 use self::feeder::Feeder;
@@ -146,6 +147,12 @@ impl<S: Stream<Item = Result<Rollout, Error>> + Send + 'static> Stream for Buffe
             self.state = State::Running(queue, task);
         }
         popped
+    }
+}
+
+impl<S: Stream<Item = Result<Rollout, Error>> + Send + 'static> FusedStream for Buffer<S> {
+    fn is_terminated(&self) -> bool {
+        matches!(self.state, State::Ended)
     }
 }
 

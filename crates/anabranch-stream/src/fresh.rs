@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use anabranch_core::{Cause, Error, Fields, Stamp, Value, VersionClock};
 use futures::Stream;
+use futures::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::disposition;
@@ -85,5 +86,15 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Fresh<S> {
                 }
             }
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.input.size_hint()
+    }
+}
+
+impl<S: Stream<Item = Result<Rollout, Error>>> FusedStream for Fresh<S> {
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended()
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_core::{Cause, Digest, Engine, Error, Moment, Sample, Sampling, SamplingKey, Stamp};
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
+use futures::stream::{FusedStream, FuturesUnordered};
 use futures::{FutureExt, Stream, StreamExt};
 use pin_project_lite::pin_project;
 
@@ -287,6 +287,16 @@ where
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+impl<S, E> FusedStream for Generate<S, E>
+where
+    S: Stream<Item = Result<Lease, Error>>,
+    E: Engine + Clone,
+{
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended() && self.state.first.is_none() && self.state.running.is_empty()
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use anabranch_core::{AppendReceipt, Error};
+use futures::stream::FusedStream;
 use futures::{FutureExt, Stream};
 use pin_project_lite::pin_project;
 
@@ -93,5 +94,15 @@ impl<S: Stream<Item = Result<Rollout, Error>>> Stream for Log<S> {
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, self.input.size_hint().1.and_then(|most| most.checked_add(self.waiting.len())))
+    }
+}
+
+impl<S: Stream<Item = Result<Rollout, Error>>> FusedStream for Log<S> {
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended() && self.waiting.is_empty()
     }
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use crate::{Lease, Run};
 use anabranch_core::{Error, Fields, Stamp, Value};
 use futures::Stream;
+use futures::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::MaxStaleness;
@@ -110,6 +111,16 @@ impl<S: Stream<Item = Result<Lease, Error>>> Stream for Pace<S> {
             }
             this.waiting.push_back(lease);
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, self.input.size_hint().1.and_then(|most| most.checked_add(self.waiting.len())))
+    }
+}
+
+impl<S: Stream<Item = Result<Lease, Error>>> FusedStream for Pace<S> {
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended() && self.waiting.is_empty()
     }
 }
 

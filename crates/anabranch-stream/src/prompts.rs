@@ -9,6 +9,7 @@ use anabranch_core::{
     Value,
 };
 use futures::Stream;
+use futures::stream::FusedStream;
 
 use self::shuffle::Permutation;
 use crate::lease::RestoredGroup;
@@ -216,6 +217,12 @@ impl Stream for Prompts {
                 }
             }
         }
+    }
+}
+
+impl FusedStream for Prompts {
+    fn is_terminated(&self) -> bool {
+        self.ended
     }
 }
 

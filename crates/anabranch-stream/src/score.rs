@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use anabranch_core::{Error, Group, Status};
 use futures::Stream;
+use futures::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::panics::{caught, handler_error};
@@ -94,5 +95,20 @@ where
             },
             other => other,
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.input.size_hint()
+    }
+}
+
+impl<S, F, R> FusedStream for Score<S, F>
+where
+    S: Stream<Item = Result<Rollout, Error>>,
+    F: FnMut(Response<'_>) -> R,
+    R: Into<f64>,
+{
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended()
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anabranch_core::{Error, Moment, Prompt, Stamp, Status};
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
+use futures::stream::{FusedStream, FuturesUnordered};
 use futures::{FutureExt, Stream, StreamExt};
 use pin_project_lite::pin_project;
 
@@ -264,6 +264,19 @@ where
                 }
             }
         }
+    }
+}
+
+impl<S, F, Fut, R, X> FusedStream for ScoreAsync<S, F>
+where
+    S: Stream<Item = Result<Rollout, Error>>,
+    F: FnMut(OwnedResponse) -> Fut,
+    Fut: Future<Output = Result<R, X>> + Send + 'static,
+    R: Into<f64>,
+    X: fmt::Display,
+{
+    fn is_terminated(&self) -> bool {
+        self.input.has_ended() && self.calls.scoring.is_empty()
     }
 }
 

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use crate::{Restored, Run};
 use anabranch_core::{AppendReceipt, Batch, Engine, Error, Learner, WeightSync};
 use futures::future::BoxFuture;
+use futures::stream::FusedStream;
 use futures::{FutureExt, Stream};
 
 use self::trainer::{Plan, Publishing, Trainer};
@@ -158,6 +159,16 @@ where
                 return polled;
             }
         }
+    }
+}
+
+impl<S, L> FusedStream for Train<S, L>
+where
+    S: Stream<Item = Result<Batch, Error>>,
+    L: Learner,
+{
+    fn is_terminated(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
     }
 }
 

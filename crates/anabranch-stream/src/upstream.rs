@@ -61,4 +61,9 @@ impl<S: Stream<Item = Result<T, Error>>, T> Stream for Upstream<S> {
         }
         Poll::Ready(item)
     }
+
+    /// An error may end it early, so only the upper bound is kept.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.stream.as_ref().map_or((0, Some(0)), |stream| (0, stream.size_hint().1))
+    }
 }
