@@ -4,17 +4,6 @@
 //!
 //! `ANABRANCH_GROUPS` sets the number of groups. The ignored test `speed` of `anabranch-cli` measures peak memory.
 
-#[allow(unreachable_pub, clippy::missing_panics_doc)]
-#[path = "../../crates/anabranch-cli/tests/database/mod.rs"]
-mod database;
-#[allow(unreachable_pub, clippy::missing_panics_doc)]
-#[path = "../../crates/anabranch-replay/tests/pipeline/mod.rs"]
-mod pipeline;
-#[path = "../../crates/anabranch-replay/tests/repeated/mod.rs"]
-mod repeated;
-#[path = "../../crates/anabranch-cli/tests/synthetic/mod.rs"]
-mod synthetic;
-
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,13 +13,13 @@ use anabranch_core::{Event, Group, Sample, SpanVersion, Spans, Version};
 use anabranch_log::ReadLog;
 use anabranch_parquet::{Segments, TABLES, TableSchema};
 use anabranch_replay::{Auditor, Recompute, Recorder, Verifier};
+use anabranch_testing::database::{completed, database};
+use anabranch_testing::repeated::{ROWS, template};
+use anabranch_testing::synthetic::{Synthetic, payload};
 use arrow::array::RecordBatch;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use database::{completed, database};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use repeated::{ROWS, template};
-use synthetic::{Synthetic, payload};
 
 fn groups() -> u64 {
     std::env::var("ANABRANCH_GROUPS").ok().and_then(|groups| groups.parse().ok()).unwrap_or(1_000_000)

@@ -1,8 +1,5 @@
 //! The binary, run as a process on directories that the log crate made.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 mod runs;
 
 use std::fs;

@@ -2,8 +2,6 @@
 
 mod recorded;
 mod runs;
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
 
 use anabranch_core::{EventKind, Reason, Then};
 use runs::{answer, assert_narrow, complaint, consumed, events, json, killed, killed_while_training, read};

@@ -1,8 +1,6 @@
 //! Live runs: `tail`, reading while the run is being written, and that no command changes a byte.
 
 mod runs;
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
 
 use std::path::Path;
 

@@ -1,8 +1,5 @@
 //! Damaged runs, and runs whose payloads are only in the segments: what the commands read, salvage and report.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 mod runs;
 
 use std::fs;
@@ -13,8 +10,8 @@ use anabranch_core::{Cursor, Event, EventKind, GroupId, Seq, TrainingStep};
 use anabranch_log::{Durability, Sealer, Segment};
 use anabranch_parquet::{SealedPayloads, Segments};
 use anabranch_stream::Run;
+use anabranch_testing::scripted::{HandClock, Script};
 use runs::{answer, complaint, events, files, json, killed, read};
-use scripted::{HandClock, Script};
 
 /// A run whose log dropped the payloads of all settled groups, and the ids of those that were consumed.
 fn dropped(run: &Path) -> Vec<GroupId> {

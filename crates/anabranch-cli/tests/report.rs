@@ -1,8 +1,5 @@
 //! The report of finished, killed and live runs, and of a Parquet folder: its contents, and that reading changes nothing.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 mod runs;
 
 use std::fs;

@@ -2,16 +2,13 @@
 //!
 //! `ANABRANCH_GROUPS=1000000 cargo test -p anabranch-cli --test speed -- --ignored --nocapture`
 
-mod database;
-mod synthetic;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anabranch_parquet::Segments;
-use database::{completed, database};
-use synthetic::{Synthetic, payload};
+use anabranch_testing::database::{completed, database};
+use anabranch_testing::synthetic::{Synthetic, payload};
 
 /// Seconds and peak memory in MB of a command.
 fn measure(arguments: &[&str], path: &Path) -> (f64, f64) {

@@ -1,10 +1,8 @@
 //! The log that the speed measurements use keeps the contract.
 
-mod synthetic;
-
 use anabranch_core::{Event, EventKind, Seq};
 use anabranch_replay::{Violation, verify};
-use synthetic::Synthetic;
+use anabranch_testing::synthetic::Synthetic;
 
 #[test]
 fn a_synthetic_log_is_sound() {

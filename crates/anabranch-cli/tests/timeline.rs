@@ -2,8 +2,6 @@
 
 mod recorded;
 mod runs;
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,8 +2,6 @@
 
 mod recorded;
 mod runs;
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
 
 use anabranch_core::EventKind;
 use anabranch_replay::Recorder;

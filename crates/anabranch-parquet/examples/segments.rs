@@ -1,16 +1,13 @@
 //! Seals a scripted run into a folder, a few events at a time, and prints the last sealed event after each seal. If it
 //! is killed and started again, it continues. With `--rows` it prints the expected rows of the tables as JSON instead.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 use std::io::Write;
 use std::sync::Arc;
 
 use anabranch_core::{BoxError, EventKind, Fields, Journal, MemoryJournal, ResumeState};
 use anabranch_parquet::Segments;
 use anabranch_stream::Run;
-use scripted::{HandClock, Script};
+use anabranch_testing::scripted::{HandClock, Script};
 use serde_json::{Value, json};
 
 /// Events of a segment.

@@ -1,16 +1,13 @@
 //! A run that is followed by its segments: every event once, in order, whenever it is sealed.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{Event, Journal, MemoryJournal, Seq};
 use anabranch_parquet::{Segments, follow};
 use anabranch_stream::Run;
+use anabranch_testing::scripted::{HandClock, Script};
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use scripted::{HandClock, Script};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 

@@ -1,18 +1,15 @@
 //! What lets a reader skip what it does not need: sorted rows, statistics of row groups and pages, Bloom filters.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 use std::fs::File;
 use std::sync::Arc;
 
 use anabranch_core::{Fields, MemoryJournal, ResumeState};
 use anabranch_parquet::{Segments, TABLES};
 use anabranch_stream::Run;
+use anabranch_testing::scripted::{HandClock, Script};
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
-use scripted::{HandClock, Script};
 
 const SEGMENTS: usize = 3;
 /// Most rows of a page.

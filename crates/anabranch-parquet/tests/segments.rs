@@ -1,8 +1,5 @@
 //! What is sealed comes back exactly, and a segment is never partial and never there twice.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +11,7 @@ use anabranch_core::{
 };
 use anabranch_parquet::{SealedPayloads, SegmentError, SegmentReader, Segments, TABLES};
 use anabranch_stream::Run;
-use scripted::{HandClock, Script};
+use anabranch_testing::scripted::{HandClock, Script};
 
 struct Recorded {
     journal: Arc<MemoryJournal>,

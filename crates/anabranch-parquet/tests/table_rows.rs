@@ -1,8 +1,5 @@
 //! Rows as a stream of Arrow record batches: the same whether they are sealed or not, and whenever they are sealed.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,10 +10,9 @@ use anabranch_parquet::arrow::compute::concat_batches;
 use anabranch_parquet::arrow::datatypes::UInt64Type;
 use anabranch_parquet::{SegmentReader, Segments, Table, TableError, TableRows, Unsealed};
 use anabranch_stream::Run;
+use anabranch_testing::scripted::{HandClock, Script};
 use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt};
-
-use scripted::{HandClock, Script};
 
 struct Recorded {
     journal: Arc<MemoryJournal>,

@@ -1,8 +1,5 @@
 //! The typed columns say what the events say.
 
-#[path = "../../anabranch-replay/tests/scripted/mod.rs"]
-mod scripted;
-
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +7,12 @@ use std::sync::Arc;
 use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Reason, ResumeState, Then};
 use anabranch_parquet::{Segments, TABLES};
 use anabranch_stream::Run;
+use anabranch_testing::scripted::{HandClock, Script};
 use arrow::array::AsArray;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{Float32Type, Float64Type, TimestampMillisecondType, UInt32Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use scripted::{HandClock, Script};
 
 fn sealed(folder: &Path, turns: usize, cut: usize) -> (Arc<MemoryJournal>, Vec<Event>) {
     let journal = Arc::new(MemoryJournal::new());
@@ -202,7 +199,7 @@ fn steps_and_publications_find_what_came_before_them_in_earlier_segments() {
         assert_eq!(u64s(&publications, "publishing"), begun, "cut into {cut}");
         assert_eq!(u64s(&steps, "taken"), taken, "cut into {cut}");
         let groups = column(&steps, "groups", |array, row| array.as_list::<i32>().value(row).len());
-        assert!(groups.iter().all(|groups| *groups == Some(scripted::BATCH)));
+        assert!(groups.iter().all(|groups| *groups == Some(anabranch_testing::scripted::BATCH)));
         assert!(texts(&publications, "mode").iter().all(|mode| mode.as_deref() == Some("retract")));
     }
 }

@@ -1,14 +1,12 @@
 //! The audit counts what happened, and one group's history tells its life.
 
-mod scripted;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anabranch_core::{Event, EventKind, GroupId, MemoryJournal, Reason, Seq, Then};
 use anabranch_replay::{Audit, Disposition, audit, history};
 use anabranch_stream::Run;
-use scripted::{HandClock, Script};
+use anabranch_testing::scripted::{HandClock, Script};
 
 fn log() -> Vec<Event> {
     let journal = Arc::new(MemoryJournal::new());
@@ -68,7 +66,7 @@ fn gaps_are_three_series_that_add_up() {
         .collect();
     assert_eq!(audit.gap.consumed.sum(), recorded.iter().sum::<u64>());
     assert_eq!(audit.gap.consumed.count(), audit.groups.consumed);
-    assert_eq!(audit.gap.consumed.max(), Some(scripted::LIMIT));
+    assert_eq!(audit.gap.consumed.max(), Some(anabranch_testing::scripted::LIMIT));
     assert_eq!(audit.gap.excluded.max() > audit.gap.consumed.max(), audit.groups.excluded["stale"] > 0);
     assert_eq!(audit.gap.buffered.count(), audit.groups.buffered);
     assert!(audit.gap.consumed_generation.sum() < audit.gap.consumed.sum(), "some of the gap arose in the queue");

@@ -1,19 +1,16 @@
 //! G7: the schedule is a pure function of the log. It is computed again from completions, admissions, publications and
 //! settings, and every change of one of these is caught and named.
 
-mod scripted;
 #[macro_use]
 mod sound;
-mod pipeline;
 
 use std::sync::Arc;
 
 use anabranch_core::{Event, EventKind, MemoryJournal, OldestVersion, Order, Reason, Version};
 use anabranch_replay::{Difference, recompute};
 use anabranch_stream::Run;
+use anabranch_testing::scripted::{HandClock, Script};
 use proptest::prelude::*;
-
-use scripted::{HandClock, Script};
 use sound::{log, position, positions, renumber, taken};
 
 fn difference(log: &[Event]) -> Difference {
@@ -37,7 +34,7 @@ fn the_schedule_of_a_sound_log_comes_out_the_same() {
     let batches = positions(&log, |kind| matches!(kind, EventKind::BatchTaken { .. })).len() as u64;
     let stale = |kind: &EventKind| matches!(kind, EventKind::Excluded { reason: Reason::Stale { .. }, .. });
     assert_eq!(recomputed.batches, batches);
-    assert_eq!(recomputed.consumed, batches * scripted::BATCH as u64);
+    assert_eq!(recomputed.consumed, batches * anabranch_testing::scripted::BATCH as u64);
     assert_eq!(recomputed.excluded, positions(&log, stale).len() as u64);
     assert!(recomputed.batches > 10 && recomputed.excluded > 2, "{recomputed:?}");
     for end in 0..log.len() {
@@ -191,12 +188,12 @@ fn a_changed_batch_is_caught_and_named() {
 }
 
 proptest! {
-    #![proptest_config(pipeline::cases(60))]
+    #![proptest_config(anabranch_testing::pipeline::cases(60))]
 
     /// On real pipelines of all kinds: a limit that was another one changes a verdict, where it changes any.
     #[test]
     fn another_limit_is_caught(
-        (script, mut settings) in (pipeline::script(12), pipeline::any_settings()),
+        (script, mut settings) in (anabranch_testing::pipeline::script(12), anabranch_testing::pipeline::any_settings()),
         limit in 0..3_u64,
     ) {
         settings.max_staleness = Some(limit);

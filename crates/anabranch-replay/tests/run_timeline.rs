@@ -1,7 +1,5 @@
 //! The timeline of a run says in slices what the audit says in sums.
 
-mod scripted;
-
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -9,7 +7,7 @@ use anabranch_core::{Cause, Event, EventKind, GroupId, MemoryJournal, Moment, Re
 use anabranch_metrics::Meter;
 use anabranch_replay::{RunTimeline, Series, Slice, TIMELINE_SLICES, audit, timeline};
 use anabranch_stream::Run;
-use scripted::{HandClock, Script};
+use anabranch_testing::scripted::{HandClock, Script};
 
 fn play(journal: &Arc<MemoryJournal>, past: ResumeState, turns: usize) -> Script {
     let clock = HandClock::default();
@@ -153,7 +151,7 @@ fn losses_and_rewards_stand_at_their_steps() {
     for (step, slice) in (1_u32..).zip(&timeline.steps) {
         let loss = Some(-f64::from(step)).filter(|_| slice.steps > 0);
         assert_eq!((slice.loss.mean(), slice.loss.max), (loss, loss));
-        assert_eq!(slice.reward_consumed.count, slice.steps * scripted::BATCH as u64);
+        assert_eq!(slice.reward_consumed.count, slice.steps * anabranch_testing::scripted::BATCH as u64);
     }
     let completed: u64 = timeline.steps.iter().map(|step| step.reward_completed.count).sum();
     let rewarded = |event: &&Event| matches!(&event.kind, EventKind::Completed { summary, .. } if summary.samples.iter().any(|s| s.reward.is_some()));

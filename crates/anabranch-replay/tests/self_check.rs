@@ -2,11 +2,8 @@
 
 use anabranch_core::{Cause, Event, EventKind, Moment, Seq};
 use anabranch_replay::{Mismatch, WhatIfError, recompute, self_check, what_if};
+use anabranch_testing::pipeline::{any_settings, cases, script};
 use proptest::prelude::*;
-
-use pipeline::{any_settings, cases, script};
-
-mod pipeline;
 
 /// Milliseconds of a token: many moments fall together.
 const CROWDED: u64 = 12;
@@ -74,7 +71,7 @@ proptest! {
 }
 
 fn log() -> Vec<Event> {
-    let script = pipeline::Script {
+    let script = anabranch_testing::pipeline::Script {
         rows: 40,
         pace: 50,
         tokens: 4,
@@ -84,9 +81,9 @@ fn log() -> Vec<Event> {
         aborts: 9,
         filter: 5,
         seed: 3,
-        delays: pipeline::Delays::default(),
+        delays: anabranch_testing::pipeline::Delays::default(),
     };
-    script.events(&pipeline::settings())
+    script.events(&anabranch_testing::pipeline::settings())
 }
 
 fn position(events: &[Event], name: &str) -> usize {

@@ -2,7 +2,6 @@
 
 #[macro_use]
 mod sound;
-mod scripted;
 
 use anabranch_core::{EventKind, GroupId, Reason, Seq, Then};
 use anabranch_replay::{Violation, verify};
@@ -21,7 +20,7 @@ fn a_sound_log_is_sound_and_has_everything_in_it() {
     let count = |is: fn(&EventKind) -> bool| positions(&log, is).len();
     assert!(count(|kind| matches!(kind, EventKind::Excluded { then: Then::Retry(_), .. })) > 3);
     assert!(count(|kind| matches!(kind, EventKind::Reissued { .. })) > 3);
-    assert_eq!(report.limits.max_staleness, Some(scripted::LIMIT));
+    assert_eq!(report.limits.max_staleness, Some(anabranch_testing::scripted::LIMIT));
     assert!(report.to_string().starts_with("sound: "), "{report}");
 }
 

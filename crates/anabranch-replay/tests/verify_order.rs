@@ -2,7 +2,6 @@
 
 #[macro_use]
 mod sound;
-mod scripted;
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use anabranch_core::{Event, EventKind, MemoryJournal, Order, ResumeState, TakenG
 use anabranch_metrics::Meter;
 use anabranch_replay::{Violation, verify};
 use anabranch_stream::Run;
-use scripted::{HandClock, Script};
+use anabranch_testing::scripted::{HandClock, Script};
 use sound::{position, positions, taken, violations};
 
 fn open(journal: &Arc<MemoryJournal>, past: ResumeState, order: Order) -> Script {
@@ -105,7 +104,7 @@ fn a_group_taken_out_of_its_turn_is_caught() {
         };
         let mut swapped = 0;
         for batch in batches {
-            for place in 0..scripted::BATCH - 1 {
+            for place in 0..anabranch_testing::scripted::BATCH - 1 {
                 let mut log = sound.clone();
                 let groups = taken(&mut log, batch);
                 let ids = [groups[place].id.clone(), groups[place + 1].id.clone()];

@@ -2,7 +2,6 @@
 
 #[macro_use]
 mod sound;
-mod scripted;
 
 use anabranch_core::{Digest, EventKind, Reason, TakenGroup, TrainingStep, Version};
 use anabranch_replay::Violation;

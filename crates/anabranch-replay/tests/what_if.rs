@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 
 use anabranch_core::{Event, EventKind, WeightSync};
 use anabranch_replay::{Fate, Order, Settings};
+use anabranch_testing::pipeline::{
+    Delays, Script, any_settings, cases, first_difference, happened, predicted, record, script, steps,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-
-use pipeline::{Delays, Script, any_settings, cases, first_difference, happened, predicted, record, script, steps};
-
-mod pipeline;
 
 /// Milliseconds of a token: no two moments of a run fall together, but those that the pipeline makes.
 const APART: u64 = 100_000;
@@ -136,7 +135,7 @@ fn groups_that_were_admitted_together_leave_in_their_order() {
         max_staleness: Some(1),
         emit_partial: true,
         max_attempts: Some(2),
-        ..pipeline::settings()
+        ..anabranch_testing::pipeline::settings()
     };
     let events = script.events(&settings);
     let happened = happened(&events);

@@ -3,10 +3,8 @@
 use anabranch_core::{Event, EventKind};
 use anabranch_replay::{Order, Settings, what_if};
 
-mod pipeline;
-
 fn log() -> Vec<Event> {
-    let script = pipeline::Script {
+    let script = anabranch_testing::pipeline::Script {
         rows: 60,
         pace: 1000,
         tokens: 6,
@@ -16,9 +14,9 @@ fn log() -> Vec<Event> {
         aborts: 20,
         filter: 9,
         seed: 5,
-        delays: pipeline::Delays::default(),
+        delays: anabranch_testing::pipeline::Delays::default(),
     };
-    script.events(&pipeline::settings())
+    script.events(&anabranch_testing::pipeline::settings())
 }
 
 #[test]

@@ -1,10 +1,7 @@
 //! Where a question needs work that the log does not have, the answer lies within a stated band of what happens.
 
 use anabranch_replay::{Outcome, Settings};
-
-use pipeline::{Script, record, settings};
-
-mod pipeline;
+use anabranch_testing::pipeline::{Script, record, settings};
 
 /// Bands around what really happens, where half of the groups rest on drawn durations.
 const GROUPS: f64 = 0.10;
@@ -50,7 +47,7 @@ fn answers_lie_within_the_band_for_200_seeds() {
             aborts: 60,
             filter: 15,
             seed,
-            delays: pipeline::Delays::default(),
+            delays: anabranch_testing::pipeline::Delays::default(),
         };
         let answer = record(&script.events(&recorded)).outcome(&asked, seed).unwrap();
         let real = record(&script.events(&asked));

@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 
 use anabranch_core::{Event, EventKind, GroupId, WeightSync};
 use anabranch_replay::{Outcome, Settings};
+use anabranch_testing::pipeline::{Script, any_settings, cases, record, script, settings, steps};
 use proptest::prelude::*;
-
-use pipeline::{Script, any_settings, cases, record, script, settings, steps};
-
-mod pipeline;
 
 /// Σ gap at `BatchTaken` over consumed groups, and Σ over publications of the groups, consumed later, that had sampled a
 /// token by then and were not yet in a `BatchTaken`: from the times of first tokens, not from versions.
@@ -108,7 +105,7 @@ fn littles_law_holds_in_a_steady_state() {
         aborts: u64::MAX,
         filter: u32::MAX,
         seed: 11,
-        delays: pipeline::Delays::default(),
+        delays: anabranch_testing::pipeline::Delays::default(),
     };
     for (interval, capacity, in_flight, batch) in [(1, 16, 8, 8), (1, 64, 16, 8), (3, 32, 12, 4), (4, 24, 8, 16)] {
         let settings = Settings {

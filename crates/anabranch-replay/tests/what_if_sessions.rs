@@ -2,13 +2,10 @@
 
 use anabranch_core::{Event, EventKind, Seq, WeightSync};
 use anabranch_replay::{Recorder, Settings, self_check, what_if};
-use proptest::prelude::*;
-
-use pipeline::{
+use anabranch_testing::pipeline::{
     Delays, Script, any_mode, any_settings, cases, first_difference, happened, predicted, record, script, steps,
 };
-
-mod pipeline;
+use proptest::prelude::*;
 
 const APART: u64 = 100_000;
 
@@ -70,7 +67,7 @@ fn what_is_lost_twice_goes_out_again_in_the_order_of_its_first_leases() {
         batch: 1,
         mode: Some(WeightSync::Drain),
         max_attempts: Some(3),
-        ..pipeline::settings()
+        ..anabranch_testing::pipeline::settings()
     };
     told_as_it_was(&script, &settings, &[3_110_883, 201_697, 1_347_807], &[]).unwrap();
 }
@@ -101,7 +98,7 @@ fn killed_once() -> (Script, Settings) {
         seed: 5,
         delays: Delays::default(),
     };
-    (script, Settings { slot_per_sample: false, ..pipeline::settings() })
+    (script, Settings { slot_per_sample: false, ..anabranch_testing::pipeline::settings() })
 }
 
 #[test]

@@ -4,11 +4,7 @@
 use std::time::Instant;
 
 use anabranch_replay::{Order, Recorder, Settings};
-
-use repeated::{ROWS, Template, template};
-
-mod pipeline;
-mod repeated;
+use anabranch_testing::repeated::{ROWS, Template, template};
 
 const COPIES: u64 = 1000;
 

@@ -1,15 +1,13 @@
 //! Journals that take their time, or fail: who waits for them, and who does not.
 
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use anabranch_core::{
-    AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError,
-    MemoryJournal, WeightSync,
-};
+use anabranch_core::{Digest, Error, Event, EventKind, JournalError, MemoryJournal, WeightSync};
 use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{Capacity, InFlight, RolloutExt, Run, Samples, publish, tokio_clock};
+use anabranch_testing::journals::{Intercepted, OnAppend};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
@@ -17,60 +15,30 @@ use common::{dataset, ms};
 
 mod common;
 
-/// Acknowledges `delay` after each append, and refuses everything once an event of the kind `fails_at` came.
-struct Slow {
-    memory: MemoryJournal,
-    delay: Duration,
-    fails_at: Option<&'static str>,
-    poisoned: parking_lot::Mutex<bool>,
-}
-
-impl Slow {
-    fn open(delay: Duration, fails_at: Option<&'static str>) -> (Run, Arc<Self>) {
-        let journal =
-            Arc::new(Self { memory: MemoryJournal::new(), delay, fails_at, poisoned: parking_lot::Mutex::new(false) });
-        (Run::builder("test").journal(journal.clone()).clock(tokio_clock()).open().unwrap(), journal)
-    }
-
-    /// When each event of a kind was recorded, in milliseconds.
-    fn times(&self, kind: &str) -> Vec<u64> {
-        let events = self.memory.events();
-        events.iter().filter(|event| event.kind.name() == kind).map(|event| event.at / 1_000_000).collect()
-    }
-}
-
-impl Journal for Slow {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
-        let mut poisoned = self.poisoned.lock();
-        *poisoned |= events.iter().any(|event| Some(event.kind.name()) == self.fails_at);
-        if *poisoned {
-            return AppendReceipt::ready(Err(JournalError::new("no space left on the device")));
+/// A run whose journal acknowledges `delay` after each append, and refuses everything once an event of the kind
+/// `fails_at` came.
+fn open(delay: Duration, fails_at: Option<&'static str>) -> (Run, Arc<MemoryJournal>) {
+    let (memory, poisoned) = (Arc::new(MemoryJournal::new()), AtomicBool::new(false));
+    let slow = move |events: &[Event]| {
+        let fails = events.iter().any(|event| Some(event.kind.name()) == fails_at);
+        if poisoned.fetch_or(fails, SeqCst) || fails {
+            return OnAppend::Refuse(JournalError::new("no space left on the device"));
         }
-        let appended = self.memory.append(events, payloads);
-        // The disk works whether or not anybody waits for it.
-        let done = tokio::time::Instant::now() + self.delay;
-        AppendReceipt::new(async move {
-            tokio::time::sleep_until(done).await;
-            appended.await
-        })
-    }
+        OnAppend::AcknowledgeAfter(delay)
+    };
+    let journal = Arc::new(Intercepted::new(memory.clone()).on_append(slow));
+    (Run::builder("test").journal(journal).clock(tokio_clock()).open().unwrap(), memory)
+}
 
-    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
-        self.memory.payload(id)
-    }
-
-    fn checkpoint(
-        &self,
-        cursor: &Cursor,
-        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
-    ) -> Result<Option<String>, JournalError> {
-        self.memory.checkpoint(cursor, write)
-    }
+/// When each event of a kind was recorded, in milliseconds.
+fn times(journal: &MemoryJournal, kind: &str) -> Vec<u64> {
+    let events = journal.events();
+    events.iter().filter(|event| event.kind.name() == kind).map(|event| event.at / 1_000_000).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_journal_holds_groups_back_but_not_generation() {
-    let (run, journal) = Slow::open(ms(1000), None);
+    let (run, journal) = open(ms(1000), None);
     let engine = Sim::fixed(1, ms(10));
     publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let began = run.now();
@@ -82,12 +50,12 @@ async fn a_slow_journal_holds_groups_back_but_not_generation() {
     }
     assert_eq!(passed, [(0, 1010), (1, 1010), (2, 1010), (3, 1010)], "in order, each a second after its record");
     let began = began / 1_000_000;
-    assert_eq!(journal.times("completed"), vec![began + 10; 4], "recorded as soon as they were complete");
+    assert_eq!(times(&journal, "completed"), vec![began + 10; 4], "recorded as soon as they were complete");
 }
 
 #[tokio::test(start_paused = true)]
 async fn admission_waits_for_no_disk_but_a_batch_does() {
-    let (run, journal) = Slow::open(ms(1000), None);
+    let (run, journal) = open(ms(1000), None);
     let engine = Sim::fixed(1, ms(10));
     publish(&run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let began = run.now() / 1_000_000;
@@ -95,13 +63,13 @@ async fn admission_waits_for_no_disk_but_a_batch_does() {
     let mut batches = groups.buffer(Capacity::groups(9)).batch(2);
     assert_eq!(batches.next().await.unwrap().unwrap().groups.len(), 2);
     assert_eq!(run.now() / 1_000_000, began + 1010);
-    assert_eq!(journal.times("admitted"), vec![began + 10; 4]);
-    assert_eq!(journal.times("batch_taken"), [began + 10], "taken at once; yielded when that is durable");
+    assert_eq!(times(&journal, "admitted"), vec![began + 10; 4]);
+    assert_eq!(times(&journal, "batch_taken"), [began + 10], "taken at once; yielded when that is durable");
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_published_before_its_record_is_durable() {
-    let (run, _) = Slow::open(ms(1000), None);
+    let (run, _) = open(ms(1000), None);
     let engine = Sim::fixed(1, ms(10));
     let publication = publish(&run, &engine, 0, Digest::default(), WeightSync::Retract);
     let watcher = async {
@@ -117,7 +85,7 @@ async fn nothing_is_published_before_its_record_is_durable() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_journal_ends_the_pipeline_wherever_it_strikes() {
     for kind in ["publishing", "completed", "admitted", "batch_taken", "stepped", "published", "run_closed"] {
-        let (run, journal) = Slow::open(ms(0), Some(kind));
+        let (run, journal) = open(ms(0), Some(kind));
         let engine = Sim::fixed(1, ms(10));
         let learner = run.restore(HashChain::new(0)).unwrap();
         let groups = run.prompts(dataset(8)).generate(&engine, InFlight::groups(2), Samples(1)).log(&run);
@@ -133,7 +101,7 @@ async fn a_failing_journal_ends_the_pipeline_wherever_it_strikes() {
         assert!(steps.next().await.is_none(), "{kind}");
         sleep(ms(100)).await;
         assert_eq!(engine.stats().running, 0, "{kind}");
-        let closed = journal.memory.events().iter().any(|event| matches!(event.kind, EventKind::RunClosed { .. }));
+        let closed = journal.events().iter().any(|event| matches!(event.kind, EventKind::RunClosed { .. }));
         assert!(!closed, "{kind}");
     }
 }

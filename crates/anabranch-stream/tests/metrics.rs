@@ -10,11 +10,11 @@ use anabranch_metrics::{Gauges, Histogram, Metrics};
 use anabranch_replay::{Audit, Durations, Series, audit};
 use anabranch_sim::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused, publish};
+use anabranch_testing::journals::DirJournal;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
 
-use common::past::DirJournal;
 use common::recorder::Ear;
 use common::{Recorded, dataset, ms};
 

@@ -3,12 +3,12 @@
 use anabranch_core::{Event, EventKind, Step};
 use anabranch_sim::{End, HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused};
+use anabranch_testing::journals::DirJournal;
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
-use common::past::{DirJournal, trained};
-use common::{Laws, Recorded, dataset, ms};
+use common::{Laws, Recorded, dataset, ms, trained};
 
 mod common;
 

@@ -3,10 +3,10 @@
 use anabranch_core::{BoxError, Event, EventKind, Group, GroupId, Journal, JournalError, Learner};
 use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, Replayed, RolloutExt, Samples, replay_log, retrain};
+use anabranch_testing::journals::DirJournal;
 use futures::{StreamExt, TryStreamExt};
 
-use common::past::{DirJournal, trained};
-use common::{dataset, ms};
+use common::{dataset, ms, trained};
 
 mod common;
 

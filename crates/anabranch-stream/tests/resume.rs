@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anabranch_core::{Digest, Error, EventKind, GroupId, Learner, Step, Version, WeightSync};
 use anabranch_sim::{HashChain, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, Order, RolloutExt, Run, Samples, Unused, publish};
+use anabranch_testing::journals::DirJournal;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use tokio::time::{sleep, timeout};
 
-use common::past::{DirJournal, trained};
-use common::{Laws, dataset, ms};
+use common::{Laws, dataset, ms, trained};
 
 mod common;
 

@@ -3,30 +3,27 @@
 //! engine and learner are deterministic.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_core::{
-    AppendReceipt, BoxError, Cursor, Digest, Error, Event, EventKind, Group, GroupId, Journal, JournalError,
-    SampleTimes, SpanVersion, Step, TrainingStep, Version, WeightSync,
+    Digest, Error, Event, EventKind, GroupId, Journal, JournalError, SampleTimes, SpanVersion, Step, TrainingStep,
+    Version, WeightSync,
 };
-use anabranch_metrics::Meter;
 use anabranch_sim::{HashChain, Sim};
-use anabranch_stream::{InFlight, RolloutExt, Run, Samples, tokio_clock};
+use anabranch_stream::{InFlight, RolloutExt, Run, Samples};
+use anabranch_testing::journals::{DirJournal, Intercepted, OnAppend};
 use futures::{Stream, TryStreamExt};
 use tokio::sync::Notify;
 
-use common::past::DirJournal;
 use common::{dataset, ms};
 
 mod common;
 
 const BATCH: usize = 3;
 
-/// A journal that is killed: after this many events it records nothing, answers nothing, and writes no checkpoint.
-struct Cut {
-    inner: Arc<DirJournal>,
+/// The death of a process: after this many events the journal records nothing, answers nothing, and writes no checkpoint.
+struct Kill {
     left: AtomicU64,
     /// Whether a checkpoint that comes right after the last of them is still made.
     saves: bool,
@@ -34,10 +31,10 @@ struct Cut {
     killed: Notify,
 }
 
-impl Cut {
-    fn new(inner: &Arc<DirJournal>, events: u64, saves: bool) -> Arc<Self> {
+impl Kill {
+    fn after(events: u64, saves: bool) -> Arc<Self> {
         let (left, dead) = (AtomicU64::new(events), AtomicBool::new(false));
-        Arc::new(Self { inner: inner.clone(), left, saves, dead, killed: Notify::new() })
+        Arc::new(Self { left, saves, dead, killed: Notify::new() })
     }
 
     fn die(&self) {
@@ -46,41 +43,30 @@ impl Cut {
         self.killed.notify_one();
     }
 
-    fn open(self: &Arc<Self>) -> Run {
-        Run::builder("test")
-            .journal(self.clone())
-            .resume(self.inner.past(), Meter::of(&self.inner.memory.events()))
-            .clock(tokio_clock())
-            .open()
-            .unwrap()
-    }
-}
-
-impl Journal for Cut {
-    fn append(&self, events: Vec<Event>, payloads: &[&Group]) -> AppendReceipt {
-        let count = events.len() as u64;
-        if let Some(left) = self.left.load(Ordering::SeqCst).checked_sub(count) {
+    fn append(&self, events: &[Event]) -> OnAppend {
+        if let Some(left) = self.left.load(Ordering::SeqCst).checked_sub(events.len() as u64) {
             self.left.store(left, Ordering::SeqCst);
-            return self.inner.append(events, payloads);
+            return OnAppend::Pass;
         }
         self.die();
-        AppendReceipt::new(std::future::pending())
+        OnAppend::Lose
     }
 
-    fn payload(&self, id: &GroupId) -> Result<Group, JournalError> {
-        self.inner.payload(id)
-    }
-
-    fn checkpoint(
-        &self,
-        cursor: &Cursor,
-        write: &mut dyn FnMut(&Path) -> Result<(), BoxError>,
-    ) -> Result<Option<String>, JournalError> {
+    fn checkpoint(&self) -> Result<(), JournalError> {
         if self.dead.load(Ordering::SeqCst) || (self.left.load(Ordering::SeqCst) == 0 && !self.saves) {
             self.die();
             return Err(JournalError::new("killed"));
         }
-        self.inner.checkpoint(cursor, write)
+        Ok(())
+    }
+
+    /// The next session of the run in `journal`, which dies so.
+    fn open(self: &Arc<Self>, journal: &Arc<DirJournal>) -> Run {
+        let (append, checkpoint) = (self.clone(), self.clone());
+        let cut = Intercepted::new(journal.clone())
+            .on_append(move |events| append.append(events))
+            .on_checkpoint(move |_| checkpoint.checkpoint());
+        journal.next_session(Arc::new(cut)).open().unwrap()
     }
 }
 
@@ -155,13 +141,13 @@ fn outcome(journal: &DirJournal) -> Vec<(Vec<String>, Digest)> {
 async fn interrupted(scope: Scope, kills: &[u64], saves: bool) -> Vec<(Vec<String>, Digest)> {
     let journal = DirJournal::new();
     for &events in kills {
-        let cut = Cut::new(&journal, events, saves);
-        let (run, engine) = (cut.open(), scope.engine());
+        let kill = Kill::after(events, saves);
+        let (run, engine) = (kill.open(&journal), scope.engine());
         let mut steps = scope.pipeline(&run, &engine);
         let end = async { while let Ok(Some(_)) = steps.try_next().await {} };
         tokio::select! {
             biased;
-            () = cut.killed.notified() => {}
+            () = kill.killed.notified() => {}
             () = end => {}
         }
     }

@@ -14,9 +14,8 @@ use anabranch_core::{Event, EventKind, GroupId};
 use anabranch_log::{Durability, ReadLog};
 use anabranch_stream::Run;
 use anabranch_stream::by_hand::RunByHand;
+use anabranch_testing::scripted::{HandClock, Script};
 use serde_json::Value;
-
-use crate::scripted::{HandClock, Script};
 
 /// Held while a process is spawned. Between fork and exec the child shares every open file of this process, including
 /// locks, so that a test that opens a run at that moment would find it locked.
@@ -52,7 +51,7 @@ pub fn killed(run: &Path) {
 /// A run killed in the middle of a training step, after a publication that was begun but never made.
 pub fn killed_while_training(run: &Path) {
     record(run, 11, |mut script, log| {
-        let weights = crate::scripted::weights(anabranch_core::TrainingStep(2));
+        let weights = anabranch_testing::scripted::weights(anabranch_core::TrainingStep(2));
         assert!(script.take(), "enough is buffered for a batch");
         drop(script.run.begin_publication(weights, anabranch_core::WeightSync::Retract, Vec::new()));
         log.sync().unwrap();

@@ -10,8 +10,8 @@ use anabranch_parquet::{SegmentError, SegmentReader, Segments};
 use anabranch_replay::{recompute, verify};
 use tempfile::tempdir;
 
-use crate::script::{HandClock, Script};
 use crate::scripted::{copy, events, files};
+use anabranch_testing::scripted::{HandClock, Script};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1")

@@ -14,8 +14,6 @@ mod resumed;
 mod retained;
 mod retained_killed;
 mod salvage;
-#[path = "../../../anabranch-replay/tests/scripted/mod.rs"]
-mod script;
 mod scripted;
 mod sealed;
 mod speed;

@@ -8,8 +8,7 @@ use anabranch_core::{Event, EventKind, MemoryJournal, ResumeState, Seq, TakenGro
 use anabranch_metrics::Meter;
 use anabranch_replay::{Violation, verify};
 use anabranch_stream::Run;
-
-use crate::scripted::{HandClock, Script};
+use anabranch_testing::scripted::{HandClock, Script};
 
 pub fn open(journal: &Arc<MemoryJournal>, past: ResumeState) -> Script {
     let clock = HandClock::default();

@@ -1,7 +1,6 @@
 //! What the pipeline tests share: a run in memory on tokio's clock, its events, and the laws that hold for all of them.
 #![allow(dead_code, reason = "every test binary uses its own part of this")]
 
-pub mod past;
 pub mod recorder;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{
-    Dataset, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Prompt, ResumeState, Sample,
+    Dataset, Digest, Event, EventKind, Fields, Group, GroupId, MemoryJournal, Order, Prompt, ResumeState, Sample,
     SampleSummary, SampleTimes, Seq, SpanVersion, Spans, Status, Version,
 };
 use anabranch_metrics::Meter;
@@ -197,4 +196,20 @@ fn oldest_version(sample: &SampleSummary) -> Option<u64> {
         anabranch_core::OldestVersion::Known(version) => Some(version.0),
         anabranch_core::OldestVersion::Unknown => panic!("the scripted engine knows its versions"),
     }
+}
+
+/// The batches of a log, and the digest of the weights after the last step.
+pub fn trained(events: &[Event]) -> (Vec<Vec<GroupId>>, Option<Digest>) {
+    let mut batches = Vec::new();
+    let mut weights = None;
+    for event in events {
+        match &event.kind {
+            EventKind::BatchTaken { groups, .. } => {
+                batches.push(groups.iter().map(|group| group.id.clone()).collect());
+            }
+            EventKind::Stepped { weights: after, .. } => weights = Some(*after),
+            _ => {}
+        }
+    }
+    (batches, weights)
 }

@@ -1,7 +1,5 @@
 //! A run played by hand: a FIFO buffer, a staleness limit, retries, filters and publications, on a
-//! clock that only moves when the script says so. Shared by the tests of this crate and of the command line.
-
-#![allow(dead_code, reason = "each test file uses its own part of the script")]
+//! clock that only moves when the script says so.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,7 +30,7 @@ const IN_FLIGHT: usize = 6;
 pub struct HandClock(Arc<AtomicU64>);
 
 impl HandClock {
-    /// The run's timer.
+    /// This clock as the run's.
     pub fn session_clock(&self) -> SessionClock {
         let now = self.0.clone();
         SessionClock::new(move || now.load(Ordering::Relaxed))
@@ -54,7 +52,9 @@ pub fn dataset() -> Dataset {
 
 /// A script in progress.
 pub struct Script {
+    /// The run that is played.
     pub run: Run,
+    /// Its clock.
     pub clock: HandClock,
     prompts: Prompts,
     in_flight: Vec<(Lease, Option<Version>)>,
@@ -239,7 +239,7 @@ impl Script {
         self.buffer.remove(next)
     }
 
-    /// Pops the buffer until a batch is full, excludes what is stale, and trains; `false` where too few are left.
+    /// Pops the buffer until a batch is full, excludes what is stale, and trains; `false` if too few are left.
     pub fn train(&mut self) -> bool {
         if !self.take() {
             return false;

@@ -1,29 +1,26 @@
 //! Pipelines on a scripted engine in virtual time, with settings as what-if questions name them.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
-
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{
-    Dataset, Event, EventKind, Fields, GroupId, MemoryJournal, OldestVersion, ResumeState, WeightSync,
-};
-use anabranch_metrics::Meter;
-use anabranch_replay::{Fate, Recorder, Recording, Settings};
+use anabranch_core::{Dataset, Event, Fields, Journal, WeightSync};
+use anabranch_replay::{Recorder, Recording, Settings};
 use anabranch_sim::{Chunking, End, HashChain, Reply, Sim};
-use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Run, Samples, Unused, tokio_clock};
+use anabranch_stream::{Capacity, Granularity, InFlight, MaxStaleness, RolloutExt, Samples, Unused};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use tokio::time::sleep;
 
-use journal::SlowJournal;
+use crate::journals::{DirJournal, Intercepted, OnAppend};
 
-mod journal;
+mod happened;
+
+pub use happened::{Happened, first_difference, happened, predicted, steps};
 
 /// What a scripted run does, whatever its settings.
 #[derive(Clone, Debug)]
 pub struct Script {
+    /// Rows of the dataset.
     pub rows: u32,
     /// Milliseconds a token takes, from 1; a large bound keeps moments apart.
     pub pace: u64,
@@ -39,6 +36,7 @@ pub struct Script {
     pub aborts: u64,
     /// One row in so many is filtered.
     pub filter: u32,
+    /// What everything is drawn from.
     pub seed: u64,
     /// How else time passes.
     pub delays: Delays,
@@ -57,6 +55,7 @@ pub struct Delays {
     pub late_tokens: bool,
 }
 
+/// Milliseconds.
 pub fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -86,38 +85,34 @@ impl Script {
         if self.steady { ms(self.training) } else { ms(1 + mix(self.seed ^ mix(step)) % self.training) }
     }
 
-    /// The events of a run with these settings, killed so many milliseconds into each session but the last. Where there
+    /// The events of a run with these settings, killed so many milliseconds into each session but the last. If there
     /// are `modes`, each session publishes under the next one of them.
     pub async fn run(&self, settings: &Settings, kills: &[u64], modes: &[WeightSync]) -> Vec<Event> {
-        let dir = (!kills.is_empty()).then(|| tempfile::tempdir().unwrap());
-        let (memory, checkpoints) = (MemoryJournal::new(), Mutex::default());
-        let journal = Arc::new(SlowJournal { memory, ack: self.delays.ack, dir, checkpoints });
+        let kept = DirJournal::new();
+        // A run that is never killed makes no checkpoints.
+        let inner: Arc<dyn Journal> = if kills.is_empty() { kept.memory.clone() } else { kept.clone() };
+        let ack = self.delays.ack;
+        let late = move |events: &[Event]| {
+            let first = events.first().map_or(0, |event| event.seq.0);
+            mix(first).checked_rem(ack).map_or(OnAppend::Pass, |delay| OnAppend::AcknowledgeAfter(ms(delay)))
+        };
+        let journal = Arc::new(Intercepted::new(inner).on_append(late));
         let changed = modes.len() > 1;
         let mut modes = modes.iter().copied().cycle();
         let mut settings = || Settings { mode: modes.next().or(settings.mode), ..settings.clone() };
         for &kill in kills {
             let settings = settings();
-            let session = self.session(&settings, changed, journal.clone());
+            let session = self.session(&settings, changed, &kept, journal.clone());
             if tokio::time::timeout(ms(kill), session).await.is_ok() {
-                return journal.memory.events();
+                return kept.memory.events();
             }
         }
-        self.session(&settings(), changed, journal.clone()).await;
-        journal.memory.events()
+        self.session(&settings(), changed, &kept, journal).await;
+        kept.memory.events()
     }
 
-    async fn session(&self, settings: &Settings, changed: bool, journal: Arc<SlowJournal>) {
-        let events = journal.memory.events();
-        let meter = Meter::of(&events);
-        let mut past = if events.is_empty() { ResumeState::default() } else { anabranch_core::resume(events).unwrap() };
-        past.checkpoints = journal.checkpoints.lock().unwrap().iter().rev().cloned().collect();
-        let run = &Run::builder("test")
-            .journal(journal)
-            .resume(past, meter)
-            .clock(tokio_clock())
-            .accept_changes(changed)
-            .open()
-            .unwrap();
+    async fn session(&self, settings: &Settings, changed: bool, kept: &DirJournal, journal: Arc<dyn Journal>) {
+        let run = &kept.next_session(journal).accept_changes(changed).open().unwrap();
         let engine = self.engine();
         let learner = run.restore(HashChain::new(0)).unwrap();
         let rows = (0..self.rows).map(|row| (vec![row], Fields::new())).collect();
@@ -272,105 +267,4 @@ pub fn settings() -> Settings {
         max_attempts: None,
         steps: None,
     }
-}
-
-/// What happened to a group, by the log: its prompt's position and attempt, times, oldest version and fate.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Happened {
-    pub leased: u64,
-    pub completed: Option<u64>,
-    pub admitted: Option<u64>,
-    pub dequeued: Option<u64>,
-    pub settled: Option<u64>,
-    pub oldest: Option<u64>,
-    pub fate: Option<Fate>,
-}
-
-/// All groups of a log, by position and attempt.
-pub fn happened(events: &[Event]) -> BTreeMap<(u64, u32), Happened> {
-    let mut groups: BTreeMap<(u64, u32), Happened> = BTreeMap::new();
-    let key = |id: &GroupId| (id.prompt.row, id.attempt);
-    for event in events {
-        match &event.kind {
-            EventKind::Leased { id, .. } => {
-                groups.insert(key(id), Happened { leased: event.at, fate: Some(Fate::Left), ..Happened::default() });
-            }
-            EventKind::Completed { id, summary, .. } => {
-                let group = groups.get_mut(&key(id)).unwrap();
-                group.completed = Some(event.at);
-                group.oldest = summary.oldest().map(|oldest| match oldest {
-                    OldestVersion::Known(version) => version.0,
-                    OldestVersion::Unknown => panic!("the scripted engine knows its versions"),
-                });
-            }
-            EventKind::Reissued { id, .. } => groups.get_mut(&key(id)).unwrap().leased = event.at,
-            EventKind::Admitted { id } => groups.get_mut(&key(id)).unwrap().admitted = Some(event.at),
-            EventKind::Excluded { id, reason, then, dequeued } => {
-                let group = groups.get_mut(&key(id)).unwrap();
-                (group.settled, group.dequeued) = (Some(event.at), *dequeued);
-                let gap = if let anabranch_core::Reason::Stale { gap } = reason { Some(*gap) } else { None };
-                let retried = matches!(then, anabranch_core::Then::Retry(_));
-                group.fate = Some(Fate::Excluded { reason: reason.name(), gap, retried });
-            }
-            EventKind::BatchTaken { step, groups: taken, .. } => {
-                for taken in taken {
-                    let group = groups.get_mut(&key(&taken.id)).unwrap();
-                    (group.settled, group.dequeued) = (Some(event.at), taken.dequeued);
-                    group.fate = Some(Fate::Consumed { step: step.0, gap: taken.gap });
-                }
-            }
-            _ => {}
-        }
-    }
-    groups
-}
-
-/// The same of a prediction.
-pub fn predicted(prediction: &anabranch_replay::Prediction) -> BTreeMap<(u64, u32), Happened> {
-    let group = |group: &anabranch_replay::PredictedGroup| Happened {
-        leased: group.leased_ns,
-        completed: group.completed_ns,
-        admitted: group.admitted_ns,
-        // Of a group left in an unfinished batch the log does not tell it.
-        dequeued: group.dequeued_ns.filter(|_| group.fate != Fate::Left),
-        settled: group.settled_ns,
-        oldest: group.oldest,
-        fate: Some(group.fate),
-    };
-    prediction.groups.iter().map(|predicted| ((predicted.position, predicted.attempt), group(predicted))).collect()
-}
-
-/// The first group, by lease, that the two tell differently.
-pub fn first_difference(
-    happened: &BTreeMap<(u64, u32), Happened>,
-    predicted: &BTreeMap<(u64, u32), Happened>,
-) -> Option<String> {
-    let mut differing: Vec<_> = happened
-        .iter()
-        .filter(|(key, group)| predicted.get(key) != Some(group))
-        .map(|(key, group)| (group.leased.min(predicted.get(key).map_or(u64::MAX, |other| other.leased)), key))
-        .chain(predicted.iter().filter(|(key, _)| !happened.contains_key(key)).map(|(key, group)| (group.leased, key)))
-        .collect();
-    differing.sort_unstable();
-    let (_, key) = differing.first()?;
-    Some(format!(
-        "{} groups differ; the first, {key:?}:\nhappened {:?}\npredicted {:?}",
-        differing.len(),
-        happened.get(key),
-        predicted.get(key)
-    ))
-}
-
-/// Steps of a log: batch, step, installation.
-pub fn steps(events: &[Event]) -> Vec<(u64, u64, Option<u64>)> {
-    let mut steps = Vec::new();
-    for event in events {
-        match &event.kind {
-            EventKind::BatchTaken { .. } => steps.push((event.at, 0, None)),
-            EventKind::Stepped { .. } => steps.last_mut().unwrap().1 = event.at,
-            EventKind::Published { step, .. } if step.0 > 0 => steps.last_mut().unwrap().2 = Some(event.at),
-            _ => {}
-        }
-    }
-    steps
 }

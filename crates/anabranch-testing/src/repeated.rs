@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anabranch_core::{Event, EventKind, GroupId, Moment, Seq, TrainingStep, Version};
 use anabranch_replay::Settings;
 
-use super::pipeline::{Delays, Script, settings};
+use crate::pipeline::{Delays, Script, settings};
 
 /// Groups of a copy.
 pub const ROWS: u32 = 1000;

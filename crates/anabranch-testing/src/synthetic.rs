@@ -1,7 +1,5 @@
 //! Makes a log of any length that keeps the contract, event by event, to measure the code that reads logs.
 
-#![allow(dead_code, reason = "each file that measures uses its own part")]
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use anabranch_core::{Event, EventKind, Group};
 use anabranch_log::Durability;
 use futures::executor::block_on;
 
-use super::synthetic::{Synthetic, payload};
+use crate::synthetic::{Synthetic, payload};
 
 /// Writes the events of a run to a database, as the run itself would have, with the payloads that `payload` makes.
 pub fn database(run: &Path, groups: u64, payload: impl Fn(&Event) -> Option<Group>) {
