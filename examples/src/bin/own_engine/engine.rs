@@ -78,11 +78,12 @@ impl Engine for TableEngine {
                 }
                 // A table has no KV cache. `Retract` and `InPlace` are therefore the same: the next token of each
                 // request waits for the new weights.
-                let _requests = match mode {
+                let requests = match mode {
                     WeightSync::Drain | WeightSync::Abort => Some(engine.requests.clone().write_owned().await),
                     WeightSync::Retract | WeightSync::InPlace => None,
                 };
-                *pause = Some(Pause { installed: engine.installed.clone().write_owned().await, _requests });
+                let installed = engine.installed.clone().write_owned().await;
+                *pause = Some(Pause { installed, _requests: requests });
             }
             Ok(())
         }

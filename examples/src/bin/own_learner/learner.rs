@@ -38,8 +38,8 @@ impl Learner for Reinforce {
                 for (pair, _) in pairs.zip(&sample.loss_mask).filter(|(_, generated)| **generated) {
                     let (last, next) = (pair[0] as usize, pair[1] as usize);
                     let probabilities = self.table.probabilities(last, 1.0);
-                    for digit in 0..DIGITS {
-                        gradient.0[last][digit] += advantage * (f64::from(digit == next) - probabilities[digit]);
+                    for (digit, slope) in gradient.0[last].iter_mut().enumerate() {
+                        *slope += advantage * (f64::from(digit == next) - probabilities[digit]);
                     }
                     loss -= advantage * probabilities[next].ln();
                     tokens += 1.0;
