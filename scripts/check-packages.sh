@@ -39,6 +39,10 @@ for crate in "${crates[@]}"; do
     fi
     patches+=("$crate = { path = \"crates/$crate\" }")
 done
+# What is not published comes along as it is: examples and benches need it.
+for folder in crates/*; do
+    [ -d "$copy/$folder" ] || cp -r "$folder" "$copy/crates/"
+done
 # A package names the others by version; this is what they would get from the registry.
 { echo; echo '[patch.crates-io]'; printf '%s\n' "${patches[@]}"; } >>"$copy/Cargo.toml"
 
