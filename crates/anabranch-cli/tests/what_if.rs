@@ -142,7 +142,7 @@ fn wrong_questions_say_what_to_ask() {
         (vec!["--capacity", "x"], "a list such as 16,32,64 or a range such as 0..4, found `x`"),
         (vec!["--order", "oldest"], "expected fifo, freshest or stalest, found `oldest`"),
         (vec!["--unused", "retry"], "`retry:3` for three leases"),
-        (vec!["--capacity", "0"], "capacity: must be at least 1"),
+        (vec!["--capacity", "0"], "capacity: expected at least 1, found 0"),
         (vec!["--max-staleness", "0..999", "--capacity", "1..999"], "found 999000: give fewer values"),
     ] {
         let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"what-if", &path];

@@ -1,4 +1,4 @@
-//! The audit: what a run came to, in numbers.
+//! The audit: a summary of a run in numbers.
 
 use std::collections::BTreeMap;
 
@@ -11,114 +11,119 @@ use crate::learner_free::LearnerFree;
 use crate::ledger::{Balance, Ledger};
 use crate::series::{Change, Durations, Series, Tenths};
 
-/// What a run came to. Prints as a table.
+/// A summary of a run in numbers. Its `Display` prints a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Audit {
-    /// Version of the library that opened the run.
+    /// The version of the library that opened the run.
     pub library: String,
-    /// Version of the event format.
+    /// The version of the event format.
     pub format: u32,
-    /// Events read.
+    /// How many events were read.
     pub events: u64,
-    /// The last of them.
+    /// The last event.
     pub last: Option<Seq>,
-    /// Wall time of the first event, in milliseconds since the Unix epoch.
+    /// The wall time of the first event, in milliseconds since the Unix epoch.
     pub first_wall_ms: u64,
-    /// Wall time of the last event.
+    /// The wall time of the last event, in milliseconds since the Unix epoch.
     pub last_wall_ms: u64,
-    /// Time that the run was open, over all sessions, in nanoseconds.
+    /// How long the run was open, over all sessions, in nanoseconds.
     pub open_ns: u64,
-    /// How often it was opened.
+    /// How many sessions the run had.
     pub sessions: u32,
-    /// Whether the pipeline ended and closed it.
+    /// Whether the pipeline ended and closed the run.
     pub closed: bool,
-    /// Acknowledged events that power losses took.
+    /// How many acknowledged events were lost in power losses.
     pub lost: u64,
-    /// The limits in force at the end.
+    /// The limits in force at the log's end.
     pub limits: Limits,
-    /// Where the groups are.
+    /// How many groups are in each place.
     pub groups: Balance,
-    /// Groups excluded by each user filter.
+    /// How many groups each user filter excluded.
     pub filters: BTreeMap<String, u64>,
-    /// Leases issued again after a restart.
+    /// How many leases were issued again after a restart.
     pub reissued: u64,
-    /// Leases by attempt; 0 is the first.
+    /// How many leases each attempt had. The first attempt is 0.
     pub attempts: BTreeMap<u32, u64>,
-    /// Prompts whose attempts were used up.
+    /// How many prompts had all their attempts used up.
     pub exhausted: u64,
-    /// Generated tokens.
+    /// How many tokens were generated.
     pub tokens: Tokens,
-    /// Version gaps: three series that are never mixed.
+    /// The version gaps, in series that are never mixed.
     pub gap: Gaps,
-    /// Step lag of consumed groups.
+    /// The step lag of consumed groups.
     pub step_lag: Series,
     /// What the learner did.
     pub learner: LearnerAudit,
-    /// What became of the engines' weights.
+    /// The publications, and the other installations of weights.
     pub publications: PublicationAudit,
-    /// Mean reward of completed groups, whatever became of them: the first tenth and the last.
+    /// The mean reward of all completed groups, over the first tenth of them and over the last.
     pub reward: Option<Change>,
 }
 
-/// Generated tokens of completed groups, by what became of them.
+/// The generated tokens of completed groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Tokens {
-    /// All.
+    /// Tokens of all completed groups.
     pub generated: u64,
-    /// Of consumed groups.
+    /// Tokens of consumed groups.
     pub consumed: u64,
-    /// Of excluded groups, by reason.
+    /// Tokens of excluded groups, by reason.
     pub wasted: BTreeMap<&'static str, u64>,
 }
 
-/// Version gaps.
+/// The version gaps of a run's groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Gaps {
-    /// Of consumed groups, when their batch was taken.
+    /// Gaps of consumed groups, when their batch was taken.
     pub consumed: Series,
-    /// The part of it that arose before they were completed.
+    /// The part of those gaps that arose before the groups were completed.
     pub consumed_generation: Series,
-    /// Of groups in the buffer, at the log's end.
+    /// Gaps of groups in the buffer, at the log's end.
     pub buffered: Series,
-    /// Of excluded groups, when they were excluded.
+    /// Gaps of excluded groups, when they were excluded.
     pub excluded: Series,
 }
 
 /// What the learner did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct LearnerAudit {
-    /// Batches taken.
+    /// How many batches the learner took.
     pub batches: u64,
-    /// Training steps made.
+    /// How many training steps it made.
     pub steps: u64,
-    /// Optimizer updates made.
+    /// How many optimizer updates it made.
     pub updates: u64,
-    /// Steps made again from the log.
+    /// How many steps it made again from the log.
     pub restepped: u64,
-    /// Those of them that gave other weights.
+    /// How many of these repeated steps gave other weights than at first.
     pub restepped_unequal: u64,
-    /// Checkpoints.
+    /// How many checkpoints it saved.
     pub checkpoints: u64,
-    /// How long it waited for each batch, once free.
+    /// How long the learner, once free, waited for each batch.
     pub wait: Durations,
-    /// How long each step took, from its batch.
+    /// How long each training step took after its batch was taken.
     pub training: Durations,
-    /// The loss: the first tenth of the steps and the last.
+    /// The mean loss, over the first tenth of the steps and over the last.
     pub loss: Option<Change>,
 }
 
-/// What became of the engines' weights.
+/// The publications of a run, and the other installations of weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PublicationAudit {
-    /// Publications, the initial installation among them.
+    /// How many versions were published, including the initial installation.
     pub published: u64,
-    /// Installations of the last published weights after a restart.
+    /// How often the last published weights were installed again after a restart.
     pub reinstalled: u64,
-    /// Versions begun and never published.
+    /// How many versions were begun and never published.
     pub burned: u64,
-    /// The version installed at the end.
+    /// The version installed at the log's end.
     pub version: Option<Version>,
-    /// How long generation was paused by each.
+    /// How long each publication paused generation.
     pub pause: Durations,
 }
 
@@ -138,12 +143,12 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// An auditor that has seen nothing.
+    /// Creates an auditor that has seen no event.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next event.
+    /// Adds the next event of the run.
     pub fn push(&mut self, event: &Event) {
         let audit = &mut self.audit;
         if audit.events == 0 {
@@ -157,7 +162,7 @@ impl Auditor {
         self.groups(event);
         self.training(event);
         self.publications(event);
-        // What is wrong with a log is the verifier's to say.
+        // Only the verifier reports what is wrong with a log.
         let mut violations = Vec::new();
         self.installed.apply(event, &mut violations);
         self.ledger.apply(event, &mut violations);
@@ -169,7 +174,8 @@ impl Auditor {
         self.session_end = event.at;
     }
 
-    /// The audit of what was seen.
+    /// Returns the audit of the events so far.
+    #[must_use]
     pub fn finish(self) -> Audit {
         let mut audit = self.audit;
         audit.open_ns += self.session_end;
@@ -295,6 +301,7 @@ impl Auditor {
 }
 
 /// Audits all events of a run, in order.
+#[must_use]
 pub fn audit<'a>(events: impl IntoIterator<Item = &'a Event>) -> Audit {
     let mut auditor = Auditor::new();
     events.into_iter().for_each(|event| auditor.push(event));

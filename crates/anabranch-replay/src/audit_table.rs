@@ -1,4 +1,4 @@
-//! The audit as a person reads it.
+//! The audit as a table for people.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use crate::audit::Audit;
 use crate::series::{Durations, Series};
 use crate::units::{count, seconds};
 
-/// Widest bar of a histogram, in characters.
+/// The width of a histogram's widest bar, in characters.
 const BAR: u64 = 40;
-/// Most values of a histogram that get a line of their own.
+/// How many values of a histogram get a line of their own at most.
 const LINES: usize = 12;
 
 impl fmt::Display for Audit {

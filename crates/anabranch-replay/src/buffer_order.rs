@@ -9,20 +9,20 @@ use crate::configuration::Limits;
 use crate::group_map::ById;
 use crate::ledger::Ledger;
 
-/// What entered the buffer and what left it, by session.
+/// The groups that entered the buffer and the groups that left it, by session.
 ///
-/// First in, first out: never before one that was admitted earlier. In another order: never while one that had to leave
-/// before it was in the buffer. That is judged where the log is certain of it. A group of the same session was in the
-/// buffer if it was admitted at an earlier time and left at a later one (or in a later place of a batch); one that nobody
-/// settled was there until the session's last batch was complete, whose groups left before it.
+/// In a first-in, first-out buffer no group leaves before a group that was admitted earlier. In another order no group
+/// leaves while the buffer has a group that must leave first. A departure is judged only if the log is certain. A group
+/// of the same session was in the buffer if it was admitted at an earlier time and left at a later time, or in a later
+/// place of a batch. An unsettled group was in the buffer until the session's last batch was complete.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    /// Admitted, not settled.
+    /// Groups that are admitted and not settled.
     inside: ById<Entrance>,
-    /// By the session in which they left, with the order of its buffer where that is known; of a buffer that is first in,
-    /// first out those alone that are not yet judged.
+    /// Departures by session, with the order of the session's buffer if that is known. Departures from a first-in,
+    /// first-out buffer are removed once they are judged.
     left: BTreeMap<u32, (Option<Order>, Vec<Departure>)>,
-    /// By session, the last departure judged of a buffer that is first in, first out.
+    /// For each session with a first-in, first-out buffer, the last departure that was judged.
     judged: BTreeMap<u32, Departure>,
 }
 
@@ -40,7 +40,7 @@ impl Entrance {
     }
 }
 
-/// The lowest leaves first.
+/// A group's turn to leave. The lowest turn leaves first.
 type Turn = (u64, Seq);
 
 type Inside<'a> = BTreeMap<Turn, &'a GroupId>;
@@ -50,13 +50,13 @@ struct Departure {
     entered: Entrance,
     dequeued: u64,
     settled: Seq,
-    /// Its place, where a batch took it.
+    /// The group's place in the batch that took it, if one did.
     place: Option<usize>,
     group: GroupId,
 }
 
 impl Departures {
-    /// Takes the next event, before the ledger does.
+    /// Adds the next event. The ledger must not have it yet.
     pub(crate) fn apply(&mut self, event: &Event, limits: &Limits, ledger: &Ledger, violations: &mut Vec<Violation>) {
         match &event.kind {
             EventKind::Admitted { id } => {
@@ -78,8 +78,8 @@ impl Departures {
                     }
                     last = Some((dequeued, &group.id));
                 }
-                // None admitted before those that are still inside can leave any more; where an earlier session had
-                // another order, what left later shows what stayed then.
+                // Every group admitted before those still inside has left. If an earlier session had another order, its
+                // departures are kept, because later departures show which groups stayed inside then.
                 let inside = ledger.queue.first_key_value().map_or(event.seq, |(admitted, _)| *admitted);
                 if self.left.values().all(|(order, _)| *order == Some(Order::Fifo))
                     && let Some((_, left)) = self.left.get_mut(&event.session)
@@ -112,7 +112,7 @@ impl Departures {
         early.then_some(Violation::DequeuedUnadmitted { seq: settled, group, admitted: entered.admitted })
     }
 
-    /// Judges all that was seen.
+    /// Judges all departures so far.
     pub(crate) fn check(mut self, violations: &mut Vec<Violation>) {
         while let Some((session, (order, mut left))) = self.left.pop_first() {
             match order {
@@ -120,7 +120,7 @@ impl Departures {
                     first_in_first_out(self.judged.remove(&session), &mut left, Seq(u64::MAX), violations);
                 }
                 Some(order) => {
-                    // Those that a later session settled were still inside when this one ended.
+                    // Groups that a later session settled were still inside when this session ended.
                     let later = self.left.values().flat_map(|(_, left)| left);
                     let later = later.map(|departure| (departure.entered, &departure.group));
                     let staying = later.chain(self.inside.iter().map(|(group, &entered)| (entered, group)));
@@ -133,8 +133,8 @@ impl Departures {
     }
 }
 
-/// Judges the departures of a session that were admitted before `until`, and forgets them but for the last: `judged` is
-/// that of the time before.
+/// Judges the departures of groups admitted before `until`, and forgets all of them but the last, which it returns.
+/// `judged` is the last departure that was judged before.
 fn first_in_first_out(
     mut judged: Option<Departure>,
     left: &mut Vec<Departure>,
@@ -165,11 +165,12 @@ fn ranked(
 ) {
     left.sort_by_key(|departure| (departure.dequeued, departure.settled, departure.place));
     let last_taken = left.iter().rfind(|departure| departure.place.is_some()).map_or(0, |last| last.dequeued);
-    // Groups of earlier sessions came back at a time that nobody recorded: they are judged, but not waited for.
+    // The log does not tell when groups of earlier sessions came back. Their departures are judged, but no other group
+    // has to wait for them.
     let leaving = left.iter().filter(|departure| departure.entered.session == session);
     let leaving = leaving.map(|departure| (departure.entered, &departure.group, Some(departure.dequeued)));
     let staying = staying.into_iter().map(|(entered, group)| (entered, group, None));
-    // One that left at the moment it came was in nobody's way.
+    // A group that left at the moment at which it entered kept no other group inside.
     let stayed = |(entered, _, dequeued): &(Entrance, &GroupId, Option<u64>)| dequeued.is_none_or(|at| entered.at < at);
     let mut entering: Vec<(Entrance, &GroupId, Option<u64>)> = leaving.chain(staying).filter(stayed).collect();
     entering.sort_by_key(|(entered, ..)| entered.admitted);
@@ -187,7 +188,7 @@ fn ranked(
             let (seq, group, due) = (departure.settled, departure.group.clone(), due.clone());
             violations.push(Violation::NotDue { seq, group, due, order });
         };
-        // In which order several left at one moment is known of those in batches alone.
+        // If several groups left at one moment, only those in batches have a known order.
         let (taken, excluded): (Vec<_>, Vec<_>) = moment.iter().partition(|departure| departure.place.is_some());
         for departure in &excluded {
             leaving.remove(&departure.entered.turn(order));
@@ -197,7 +198,7 @@ fn ranked(
             judge(departure, &leaving, &staying);
         }
         for departure in excluded {
-            // After the last batch a group that nobody settled may have left as well.
+            // After the last batch an unsettled group may have left as well.
             let none = Inside::new();
             judge(departure, &leaving, if now < last_taken { &staying } else { &none });
         }

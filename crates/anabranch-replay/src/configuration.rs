@@ -1,24 +1,26 @@
-//! What the operators of a pipeline said of themselves, as far as laws depend on it.
+//! The settings of a pipeline's operators on which the laws of a log depend.
 
 use std::collections::BTreeMap;
 
 use anabranch_core::{Event, EventKind, Fields, Order, Value};
 use serde::Serialize;
 
-/// The limits in force at some place of the log. Absent: not configured, or not limited.
+/// The limits in force at some place of the log. `None` means not configured, or not limited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Limits {
     /// The largest version gap that `.fresh` lets pass.
     pub max_staleness: Option<u64>,
-    /// Groups of a batch.
+    /// How many groups a batch has.
     pub batch: Option<u64>,
     /// Whether `.batch` emits a last batch that is not full.
     pub partial: bool,
-    /// Groups that the buffer holds.
+    /// How many groups the buffer holds.
     pub capacity: Option<u64>,
-    /// In which order they leave it; absent also for one that this version does not know, which nothing is judged by.
+    /// The order in which groups leave the buffer; `None` also for an order that this version does not know. Without a
+    /// known order, no departure is judged.
     pub order: Option<Order>,
-    /// Leases of a prompt, the first among them.
+    /// How many leases a prompt can have, including the first.
     pub max_attempts: Option<u32>,
     /// Whether leases come from a source that retries.
     pub source: bool,
@@ -26,12 +28,12 @@ pub struct Limits {
     staleness: Staleness,
 }
 
-/// What every `.fresh` of a chain is set to, by the name under which it is recorded: `fresh`, then `fresh/2` and so on.
+/// The settings of each `.fresh` of a chain, by its recorded name: `fresh`, then `fresh/2` and so on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Staleness(BTreeMap<String, (Option<u64>, bool)>);
 
 impl Staleness {
-    /// Takes over the settings of an operator, if it is a `.fresh`.
+    /// Adds the settings of an operator if it is a `.fresh`.
     pub(crate) fn apply(&mut self, operator: &str, settings: &Fields) {
         if operator == "fresh" || operator.starts_with("fresh/") {
             let allow_unknown = settings.get("allow_unknown") == Some(&Value::Bool(true));
@@ -39,12 +41,12 @@ impl Staleness {
         }
     }
 
-    /// The strictest limit.
+    /// Returns the strictest limit.
     pub(crate) fn max_staleness(&self) -> Option<u64> {
         self.0.values().filter_map(|(limit, _)| *limit).min()
     }
 
-    /// Whether groups of unknown version pass all of them.
+    /// Returns whether groups of unknown version pass every `.fresh`.
     pub(crate) fn allows_unknown(&self) -> bool {
         !self.0.is_empty() && self.0.values().all(|(_, allow_unknown)| *allow_unknown)
     }
@@ -55,7 +57,7 @@ fn count(settings: &Fields, field: &str) -> Option<u64> {
 }
 
 impl Limits {
-    /// Takes over what `event` configures.
+    /// Adds the settings that `event` records.
     pub fn apply(&mut self, event: &Event) {
         let EventKind::Configured { operator, settings } = &event.kind else { return };
         match operator.as_str() {
@@ -79,7 +81,7 @@ impl Limits {
         }
     }
 
-    /// Whether groups of unknown version pass the exit check.
+    /// Returns whether groups of unknown version pass the exit check.
     pub(crate) fn allows_unknown(&self) -> bool {
         self.staleness.allows_unknown()
     }

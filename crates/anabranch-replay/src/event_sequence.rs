@@ -6,7 +6,7 @@ use crate::Violation;
 use crate::group_map::ById;
 use crate::ledger::Ledger;
 
-/// Density, sessions, time, and what enabled what.
+/// Checks the order of events, their sessions and times, and the links to the events that enabled them.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     next: Seq,
@@ -18,7 +18,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Takes the next event, before the ledger does.
+    /// Adds the next event. The ledger must not have it yet.
     pub(crate) fn apply(&mut self, event: &Event, ledger: &Ledger, violations: &mut Vec<Violation>) {
         let seq = event.seq;
         if seq != self.next {
@@ -49,7 +49,7 @@ impl Sequence {
             self.names.push(name);
             self.names.len() - 1
         });
-        // Where events are missing their places stay empty, so that links across them are still checked.
+        // The places of missing events stay empty, so that links across them are still checked.
         let place = usize::try_from(event.seq.0).unwrap_or(usize::MAX);
         if place >= self.kinds.len() && place < self.kinds.len() + (1 << 20) {
             self.kinds.resize(place, u8::MAX);
@@ -95,7 +95,7 @@ impl Sequence {
     }
 }
 
-/// The events that a cause can name; empty where it can be several things.
+/// Returns the events that a cause can name. The list is empty if the cause can name anything.
 fn allowed(cause: Cause) -> &'static [&'static str] {
     match cause {
         // A checkpoint or a resumption of generation may lie between the opening or the step and what it lets happen.
@@ -114,14 +114,14 @@ fn allowed(cause: Cause) -> &'static [&'static str] {
     }
 }
 
-/// Retries: every later attempt is queued by exactly one exclusion.
+/// Checks that exactly one exclusion queues every later attempt at a prompt.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     queued: ById<Seq>,
 }
 
 impl Retries {
-    /// Takes the next event.
+    /// Adds the next event.
     pub(crate) fn apply(
         &mut self,
         event: &Event,

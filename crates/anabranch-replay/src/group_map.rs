@@ -1,5 +1,7 @@
-//! Maps by group id. Verification looks ids up a dozen times a group, and the hash of the standard library, which guards
-//! against chosen keys, takes a fifth of its time; ids come from a log that the library wrote.
+//! Maps by group id, with a fast hash.
+//!
+//! Verification looks up ids a dozen times for each group. The standard library's hash, which guards against chosen
+//! keys, would take a fifth of the time. Ids come from a log that the library wrote, so no guard is needed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,12 +11,12 @@ use anabranch_core::GroupId;
 /// A map by group id.
 pub(crate) type ById<T> = HashMap<GroupId, T, BuildHasherDefault<IdHasher>>;
 
-/// Folds numbers by multiplication. Of names it takes only how long they are: nearly all ids of a run have the same, and
-/// their bytes lie where the thread that decoded them left them. Keys have no other parts than names, `u32` and `u64`.
+/// Folds numbers by multiplication. Of a name it hashes only the length: nearly all ids of a run have the same name,
+/// and reading its bytes would miss the cache. Keys have only names, `u32` and `u64` as parts.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
-/// An odd number without a pattern: the fraction of the golden ratio.
+/// An odd number without a pattern: the fractional part of the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl IdHasher {
@@ -29,7 +31,7 @@ impl Hasher for IdHasher {
         self.fold(bytes.len() as u64);
     }
 
-    /// The end of a name.
+    /// Ignores the byte that marks the end of a name.
     fn write_u8(&mut self, _: u8) {}
 
     fn write_u32(&mut self, value: u32) {
@@ -41,7 +43,7 @@ impl Hasher for IdHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The map takes its place from the low bits and its tag from the high ones.
+        // The map takes an entry's place from the low bits and its tag from the high bits.
         let product = u128::from(self.0) * u128::from(MULTIPLIER);
         (product as u64) ^ ((product >> 64) as u64)
     }
@@ -68,7 +70,7 @@ mod tests {
             assert!(whole.insert(hash), "two ids with one hash");
             low[hash as usize & 0xfff] += 1;
         }
-        // Eight a place on average; as many at random would hardly ever reach thirty.
+        // A place has eight ids on average. Random hashes would hardly ever put thirty in one place.
         assert!(low.iter().all(|count| *count < 30), "{:?}", low.iter().max());
         let tags: HashSet<u64> = whole.iter().map(|hash| hash >> 57).collect();
         assert_eq!(tags.len(), 128);

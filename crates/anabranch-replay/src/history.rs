@@ -1,4 +1,4 @@
-//! The history of one group: from its lease to what became of it, and the versions published meanwhile.
+//! The history of one group, from its lease to its settlement, with the versions published meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,45 +11,46 @@ use serde::Serialize;
 use crate::installed::Installed;
 use crate::units::seconds;
 
-/// A record and its time.
+/// A record of the log, and when it happened.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct When {
-    /// The record.
+    /// The sequence number of the record.
     pub seq: Seq,
-    /// Its session.
+    /// The session of the record.
     pub session: u32,
-    /// Nanoseconds since that session's start.
+    /// The time in nanoseconds since the session's start.
     pub at_ns: u64,
-    /// Wall time, milliseconds since the Unix epoch.
+    /// The wall time in milliseconds since the Unix epoch.
     pub wall_ms: u64,
-    /// The version installed then.
+    /// The version that was installed at that time.
     pub installed: Option<Version>,
 }
 
 /// What became of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "disposition", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Disposition {
-    /// Leased, not completed.
+    /// The group is leased and not completed.
     InFlight,
-    /// Completed, not in the buffer.
+    /// The group is completed and not in the buffer.
     Waiting,
-    /// In the buffer, or in a batch that is being assembled.
+    /// The group is in the buffer, or in a batch that is being assembled.
     Buffered,
-    /// Consumed.
+    /// A training step consumed the group.
     Consumed {
         /// The training step.
         step: TrainingStep,
-        /// Its place in the batch, from 0.
+        /// The group's place in the batch, from 0.
         place: u64,
-        /// Groups of the batch.
+        /// How many groups the batch has.
         of: u64,
     },
-    /// Excluded.
+    /// The group was excluded.
     Excluded {
-        /// Why.
+        /// Why it was excluded.
         reason: Reason,
-        /// What became of its prompt.
+        /// What became of the group's prompt.
         then: Then,
     },
 }
@@ -77,45 +78,46 @@ impl fmt::Display for Disposition {
     }
 }
 
-/// The history of one group. Prints as a page.
+/// The history of one group. Its `Display` prints a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct History {
     /// The group.
     pub group: GroupId,
-    /// For fresh prompts: the position in the dataset's order over all epochs.
+    /// The position of a fresh prompt in the dataset's order over all epochs.
     pub position: Option<u64>,
-    /// Its lease.
+    /// The lease of the group.
     pub leased: When,
-    /// Its re-issues.
+    /// Later issues of the same lease.
     pub reissued: Vec<When>,
-    /// Its completion.
+    /// The completion of the group.
     pub completed: Option<When>,
-    /// Its admission to the buffer.
+    /// The admission of the group to the buffer.
     pub admitted: Option<When>,
-    /// When it left the buffer: nanoseconds since the start of the session that settled it.
+    /// When the group left the buffer, in nanoseconds since the start of the session that settled it.
     pub dequeued_ns: Option<u64>,
-    /// The record that settled it.
+    /// The record that settled the group.
     pub settled: Option<When>,
-    /// What became of it.
+    /// What became of the group.
     #[serde(flatten)]
     pub disposition: Disposition,
     /// How many samples were asked for.
     pub expected: u32,
-    /// Its samples, in order.
+    /// The samples of the group, in order.
     pub samples: Vec<SampleSummary>,
-    /// Digest of its payload.
+    /// The digest of the group's payload.
     pub payload: Option<Digest>,
-    /// The oldest version in any span; nothing before completion, or where it is unknown.
+    /// The oldest version in any span; `None` before completion, or if the version is unknown.
     pub oldest: Option<Version>,
-    /// Its version gap when it was completed.
+    /// The version gap of the group when it was completed.
     pub gap_at_completion: Option<u64>,
-    /// Its version gap when it was settled.
+    /// The version gap of the group when it was settled.
     pub gap_at_settlement: Option<u64>,
-    /// Its step lag when it was consumed.
+    /// The step lag of the group when it was consumed.
     pub step_lag: Option<u64>,
-    /// Versions installed between its lease and its settlement (or the log's end).
+    /// The versions installed between the group's lease and its settlement, or the log's end.
     pub published: Vec<(Version, When)>,
-    /// Every attempt at its prompt, itself among them.
+    /// Every attempt at the prompt, including this group, and what became of it.
     pub lineage: Vec<(GroupId, Disposition)>,
 }
 
@@ -129,12 +131,12 @@ pub struct Historian {
 }
 
 impl Historian {
-    /// A historian of `group` that has seen nothing.
+    /// Creates a historian of `group` that has seen no event.
     pub fn new(group: GroupId) -> Self {
         Self { group, installed: Installed::default(), history: None, lineage: BTreeMap::new() }
     }
 
-    /// Takes the next event.
+    /// Adds the next event of the run.
     pub fn push(&mut self, event: &Event) {
         self.installed.apply(event, &mut Vec::new());
         let when = When {
@@ -215,7 +217,8 @@ impl Historian {
         }
     }
 
-    /// The history; nothing where the group was never leased.
+    /// Returns the history, or `None` if the group was never leased.
+    #[must_use]
     pub fn finish(self) -> Option<History> {
         let mut history = self.history?;
         history.disposition = self.lineage.get(&self.group.attempt)?.clone();
@@ -225,7 +228,8 @@ impl Historian {
     }
 }
 
-/// The history of `group` from all events of its run, in order; nothing where it was never leased.
+/// Returns the history of `group` from all events of its run, in order, or `None` if the group was never leased.
+#[must_use]
 pub fn history<'a>(events: impl IntoIterator<Item = &'a Event>, group: &GroupId) -> Option<History> {
     let mut historian = Historian::new(group.clone());
     events.into_iter().for_each(|event| historian.push(event));

@@ -1,4 +1,4 @@
-//! Which weights were on the engines when: publications and the laws of their versions.
+//! The weights on the engines at each time: publications, and the laws of their versions.
 
 use std::collections::BTreeMap;
 
@@ -27,12 +27,12 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// The version on the engines.
+    /// Returns the version on the engines.
     pub(crate) fn version(&self) -> Option<Version> {
         self.version
     }
 
-    /// The version gap of what was shaped by `oldest`.
+    /// Returns the version gap of a group whose oldest version is `oldest`.
     pub(crate) fn gap(&self, oldest: Option<OldestVersion>) -> Option<u64> {
         match oldest {
             Some(OldestVersion::Known(oldest)) => Some(self.version?.since(oldest)),
@@ -40,7 +40,7 @@ impl Installed {
         }
     }
 
-    /// The step lag of what was shaped by `oldest` when `now` steps are complete.
+    /// Returns the step lag of a group whose oldest version is `oldest` when `now` steps are complete.
     pub(crate) fn step_lag(&self, oldest: Option<OldestVersion>, now: TrainingStep) -> Option<u64> {
         match oldest {
             Some(OldestVersion::Known(oldest)) => Some(now.since(*self.steps_of.get(&oldest)?)),
@@ -48,7 +48,7 @@ impl Installed {
         }
     }
 
-    /// Takes the next event, and notes what cannot be.
+    /// Adds the next event, and its violations.
     pub(crate) fn apply(&mut self, event: &Event, violations: &mut Vec<Violation>) {
         let seq = event.seq;
         match &event.kind {

@@ -1,20 +1,20 @@
-//! When the learner was free, and how long it waited for each batch.
+//! The times at which the learner became free, from which its waits for batches are measured.
 
 use std::collections::BTreeMap;
 
 use anabranch_core::{Cause, Event, EventKind, Moment, Seq};
 
-/// Follows the learner: when it was free for a batch. It waited from then to the `BatchTaken`.
+/// Follows when the learner became free for a batch. It waited from then until the `BatchTaken`.
 #[derive(Debug, Default)]
 pub struct LearnerFree {
-    /// Since when it was last free, in nanoseconds since the session's start.
+    /// When it last became free, in nanoseconds since the session's start.
     since: u64,
-    /// The moments since the last batch from which it can have been free.
+    /// The moments since the last batch at which it can have become free.
     moments: BTreeMap<Seq, u64>,
 }
 
 impl LearnerFree {
-    /// Takes the next event; of a batch it tells since when the learner had been free for it, in nanoseconds since the
+    /// Adds the next event. For a batch, returns since when the learner had been free for it, in nanoseconds since the
     /// session's start.
     pub fn see(&mut self, event: &Event) -> Option<u64> {
         match &event.kind {
@@ -43,7 +43,7 @@ impl LearnerFree {
         None
     }
 
-    /// Since when it is free, where it is not training: nanoseconds since the session's start.
+    /// Returns since when the learner is free if it is not training, in nanoseconds since the session's start.
     pub fn since(&self) -> u64 {
         self.since
     }

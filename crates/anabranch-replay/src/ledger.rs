@@ -1,4 +1,4 @@
-//! Where every lease of a run is: the account that verification, audit and history keep.
+//! The ledger: the place of every lease of a run. Verification and audit keep one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,17 +9,18 @@ use crate::Violation;
 use crate::group_map::ById;
 use crate::settled_groups::Settled;
 
-/// Settled groups whose records are kept: what else is said of one of them is said soon, and then names the record that
-/// contradicts it. Of those settled before them only the names are kept.
+/// How many settled groups are kept with their records, so that a violation can name the record that it contradicts. A
+/// record that contradicts a settlement usually comes soon after it. Of groups settled earlier only the names are kept.
 const REMEMBERED: usize = 1 << 14;
 
-/// Where a group is.
+/// The place of a group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Place {
-    /// Leased, not completed.
+    /// Leased and not completed.
     InFlight,
-    /// Completed, not in the buffer.
+    /// Completed and not in the buffer.
     Waiting,
     /// In the buffer, or in a batch that is being assembled.
     Buffered,
@@ -30,7 +31,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Its name.
+    /// Returns the name of the place, in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::InFlight => "in flight",
@@ -42,13 +43,13 @@ impl Place {
     }
 }
 
-/// What the ledger knows of a lease.
+/// A lease in the ledger.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
     pub(crate) session: u32,
     pub(crate) first_leased: Seq,
-    /// The last `Leased` or `Reissued`.
+    /// The last `Leased` or `Reissued` record.
     pub(crate) leased: Seq,
     pub(crate) reissues: u32,
     pub(crate) completed: Option<Seq>,
@@ -57,7 +58,7 @@ pub(crate) struct Entry {
     pub(crate) oldest: Option<OldestVersion>,
     pub(crate) newest: Option<Version>,
     pub(crate) tokens: u64,
-    /// The version installed when it was completed; whoever knows fills it in.
+    /// The version installed when the group was completed. The audit fills it in.
     pub(crate) completed_under: Option<Version>,
     pub(crate) payload: Digest,
 }
@@ -93,8 +94,9 @@ impl Entry {
 
 /// The two sides of the conservation law: leased = consumed + excluded + in flight + waiting + buffered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Balance {
-    /// Leases issued; a re-issue does not count again.
+    /// Leases issued. A re-issue does not count again.
     pub leased: u64,
     /// Groups consumed by batches.
     pub consumed: u64,
@@ -109,7 +111,7 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Groups excluded, whatever the reason.
+    /// Returns how many groups were excluded, for any reason.
     pub fn all_excluded(&self) -> u64 {
         self.excluded.values().sum()
     }
@@ -119,16 +121,17 @@ impl Balance {
     }
 }
 
-/// The ledger: left side counted from the events, right side from where the groups are.
+/// The places of all leases. It counts the left side of the conservation law from the events and the right side from
+/// the places.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Groups that are open, and those settled last.
+    /// The groups that are open, and those settled last.
     entries: ById<Entry>,
-    /// The latter, in the order of their settlement.
+    /// The groups settled last, in the order of their settlement.
     remembered: VecDeque<GroupId>,
-    /// Those settled before.
+    /// The groups settled before those.
     settled: Settled,
-    /// Groups in the buffer, by their `Admitted`.
+    /// The groups in the buffer, by their `Admitted` record.
     pub(crate) queue: BTreeMap<Seq, GroupId>,
     balance: Balance,
     off_by: i64,
@@ -143,7 +146,7 @@ impl Ledger {
         self.entries.get_mut(id)
     }
 
-    /// Whether the group was ever leased.
+    /// Returns whether the group was ever leased.
     pub(crate) fn knows(&self, id: &GroupId) -> bool {
         self.entries.contains_key(id) || self.settled.contains(id)
     }
@@ -152,7 +155,7 @@ impl Ledger {
         &self.balance
     }
 
-    /// Takes the next event, and notes what cannot be.
+    /// Adds the next event, and its violations.
     pub(crate) fn apply(&mut self, event: &Event, violations: &mut Vec<Violation>) {
         let seq = event.seq;
         match &event.kind {
@@ -277,7 +280,7 @@ impl Ledger {
         }
     }
 
-    /// What is wrong where a record is about a group that has no entry.
+    /// Returns the violation of a record about a group that has no entry.
     fn absent(&self, seq: Seq, id: &GroupId, event: &'static str) -> Violation {
         let group = id.clone();
         if self.settled.contains(id) {
@@ -287,7 +290,7 @@ impl Ledger {
         }
     }
 
-    /// A group leaves the place it was in.
+    /// Takes a group out of its place.
     fn leave(&mut self, place: Place, admitted: Option<Seq>) {
         match place {
             Place::InFlight => self.balance.in_flight -= 1,
@@ -300,7 +303,7 @@ impl Ledger {
         }
     }
 
-    /// The conservation law, now. An imbalance is reported where it arises, not at every event after it.
+    /// Checks the conservation law. An imbalance is reported at the event that causes it, not at every later event.
     fn weigh(&mut self, seq: Seq, violations: &mut Vec<Violation>) {
         let off_by = self.balance.leased as i64 - self.balance.accounted() as i64;
         if off_by != std::mem::replace(&mut self.off_by, off_by) {

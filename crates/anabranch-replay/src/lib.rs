@@ -1,4 +1,5 @@
-//! Verify, resume and explain a run: pure functions over its events.
+//! Verifies, audits and explains a recorded run, and answers what-if questions about it: pure functions over its
+//! events.
 
 mod audit;
 mod audit_table;

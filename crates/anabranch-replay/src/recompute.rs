@@ -1,4 +1,4 @@
-//! The schedule, computed again from what it was computed from: completions, admissions, publications and settings.
+//! The schedule, computed again from completions, admissions, publications and settings.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,25 @@ use serde::Serialize;
 use crate::Limits;
 use crate::group_map::ById;
 
-/// Where a log records something else than its own records make it. Prints as a sentence.
+/// A record that differs from what the records before it give. Its `Display` is a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(tag = "difference", rename_all = "snake_case")]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the sentence of each variant documents its fields")]
 pub enum Difference {
-    #[error("{seq}: {group} leaves the queue, but no record before put it there")]
+    #[error("{seq}: expected a group from the queue, found {group}, which no earlier record put there")]
     NotQueued { seq: Seq, group: GroupId },
-    #[error("{seq}: place {place} of the batch for step {step} has {group}, the queue makes that {}", shown(expected.as_ref()))]
+    #[error("{seq}: place {place} of the batch for step {step}: expected {} from the queue, found {group}", shown(expected.as_ref()))]
     Place { seq: Seq, step: TrainingStep, place: usize, group: GroupId, expected: Option<GroupId> },
-    #[error("{seq}: {group} leaves the queue as number {position} of those within the limit, a batch has {batch}")]
+    #[error(
+        "{seq}: expected an exclusion among the next {batch} groups within the limit, found {group}, which is number {position}"
+    )]
     Position { seq: Seq, group: GroupId, position: u64, batch: u64 },
-    #[error("{seq}: the batch for step {step} is judged against {}, installed is {}", shown(*recorded), shown(*recomputed))]
+    #[error("{seq}: the batch for step {step}: expected the installed version {}, found {}", shown(*recomputed), shown(*recorded))]
     Version { seq: Seq, step: TrainingStep, recorded: Option<Version>, recomputed: Option<Version> },
-    #[error("{seq}: {group} is recorded with gap {}, its spans and the publications before make that {}", shown(*recorded), shown(*recomputed))]
+    #[error("{seq}: {group}: expected gap {} from its spans and the publications before, found {}", shown(*recomputed), shown(*recorded))]
     Gap { seq: Seq, group: GroupId, recorded: Option<u64>, recomputed: Option<u64> },
-    #[error("{seq}: {group} is {recorded}, but its gap is {} and the limit {}: it is to be {recomputed}", shown(*gap), shown(*limit))]
+    #[error("{seq}: {group}, with gap {} and limit {}: expected {recomputed}, found {recorded}", shown(*gap), shown(*limit))]
     Verdict {
         seq: Seq,
         group: GroupId,
@@ -36,15 +38,15 @@ pub enum Difference {
         limit: Option<u64>,
     },
     #[error(
-        "{seq}: the batch for step {step} has {recorded} groups, configured are {configured}, and {waiting} more waited"
+        "{seq}: the batch for step {step}: expected {configured} groups as configured, found {recorded} while {waiting} more waited"
     )]
     Size { seq: Seq, step: TrainingStep, recorded: u64, configured: u64, waiting: u64 },
-    #[error("{seq}: the batch for step {step} has digest {recorded}, its groups make that {recomputed}")]
+    #[error("{seq}: the batch for step {step}: expected digest {recomputed} from its groups, found {recorded}")]
     BatchDigest { seq: Seq, step: TrainingStep, recorded: Digest, recomputed: Digest },
 }
 
 impl Difference {
-    /// The event that differs.
+    /// Returns the event that differs.
     pub fn seq(&self) -> Seq {
         match self {
             Self::NotQueued { seq, .. }
@@ -63,18 +65,19 @@ fn shown<T: std::fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.to_string())
 }
 
-/// What was computed again, and found to be what the log records.
+/// How much of a log was computed again and found as recorded.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Recomputed {
-    /// Batches, with the groups, the version and the digest of each.
+    /// Batches, each with its groups, its version and its digest.
     pub batches: u64,
-    /// Groups of these batches, each with its gap, its verdict and its place.
+    /// Groups of those batches, each with its gap, its verdict and its place.
     pub consumed: u64,
-    /// Exclusions at the exit, each with its gap and its verdict.
+    /// Exclusions at the exit check, each with its gap and its verdict.
     pub excluded: u64,
 }
 
-/// A completed group that nothing has settled yet.
+/// A completed group that is not settled yet.
 #[derive(Copy, Clone, Debug)]
 struct Waiting {
     completed: Seq,
@@ -83,19 +86,20 @@ struct Waiting {
     payload: Digest,
 }
 
-/// Computes a schedule again, event by event: a pure function of the records of completions, admissions, publications
-/// and settings. What it makes of them is compared with the batches and the exclusions at the exit that are recorded;
-/// nothing of these is used otherwise, but that they happened where they did. Verdicts of filters are inputs.
+/// Computes a schedule again, event by event, as a pure function of the records of completions, admissions,
+/// publications and settings. It compares the computed schedule with the recorded batches and the recorded exclusions
+/// at the exit check. Of those records it uses only their place in the log. Verdicts of filters are inputs.
 ///
-/// Where the buffer is first in, first out, or there is none, this covers the place of each group. In the other orders it
-/// depends on when the learner asked for groups: [`verify`](crate::verify) judges those by their recorded times.
+/// In a pipeline with a first-in, first-out buffer or without a buffer, this covers the place of each group. In the
+/// other orders the place depends on when the learner asked for groups: [`verify`](crate::verify) judges those orders
+/// by their recorded times.
 #[derive(Debug, Default)]
 pub struct Recompute {
     limits: Limits,
     buffered: bool,
     version: Option<Version>,
     waiting: ById<Waiting>,
-    /// All of `waiting` by completion, and those admitted by admission.
+    /// All groups of `waiting` by completion, and the admitted ones by admission.
     completed: BTreeMap<Seq, GroupId>,
     admitted: BTreeMap<Seq, GroupId>,
     found: Recomputed,
@@ -103,22 +107,22 @@ pub struct Recompute {
 }
 
 impl Recompute {
-    /// A schedule of no events.
+    /// Creates a schedule without events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next event. Nothing is compared after the first difference: it has consequences.
+    /// Adds the next event. After the first difference nothing is compared, because one difference causes others.
     pub fn push(&mut self, event: &Event) {
         if self.difference.is_none() {
             self.difference = self.apply(event).err();
         }
     }
 
-    /// What agreed.
+    /// Returns how much of the log agrees.
     ///
     /// # Errors
-    /// The first difference.
+    /// Returns the first difference.
     pub fn finish(self) -> Result<Recomputed, Difference> {
         self.difference.map_or(Ok(self.found), Err)
     }
@@ -176,7 +180,7 @@ impl Recompute {
         }
     }
 
-    /// What the exit makes of a group with this gap.
+    /// Returns the verdict of the exit check on a group with this gap.
     fn verdict(&self, gap: Option<u64>) -> &'static str {
         match (self.limits.max_staleness, gap) {
             (Some(limit), Some(gap)) if gap > limit => "excluded as stale",
@@ -185,7 +189,8 @@ impl Recompute {
         }
     }
 
-    /// The groups that wait, in the order in which they leave; nothing where that is not a function of the log's order.
+    /// Returns the waiting groups in the order in which they leave, or `None` if that order is not a function of the
+    /// log's.
     fn queue(&self) -> Option<&BTreeMap<Seq, GroupId>> {
         match (self.buffered, self.limits.order) {
             (true, Some(Order::Fifo)) => Some(&self.admitted),
@@ -209,7 +214,7 @@ impl Recompute {
         }
     }
 
-    /// An exclusion at the exit: of a group that a batch reached.
+    /// Judges an exclusion at the exit check. The group must be among those that the next batch reaches.
     fn exit(&mut self, seq: Seq, id: &GroupId, recorded: Option<u64>) -> Result<(), Difference> {
         let said = recorded.map_or("excluded as of unknown version", |_| "excluded as stale");
         let gap = self.judge(seq, id, said)?;
@@ -264,7 +269,7 @@ impl Recompute {
         }
         let recorded = groups.len() as u64;
         if let Some(configured) = self.limits.batch {
-            // A partial batch is what is left when nothing more comes.
+            // A partial batch has the groups that are left at the end of the source.
             let waiting = self.queue().map_or(0, |queue| queue.len() as u64);
             let partial = self.limits.partial && recorded > 0 && recorded < configured && waiting == 0;
             if recorded != configured && !partial {
@@ -277,10 +282,10 @@ impl Recompute {
     }
 }
 
-/// Computes the schedule of a log again: see [`Recompute`].
+/// Computes the schedule of a log again. See [`Recompute`].
 ///
 /// # Errors
-/// The first difference between what is recorded and what the records before it make that.
+/// Returns the first record that differs from what the records before it give.
 pub fn recompute<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Recomputed, Difference> {
     let mut schedule = Recompute::new();
     events.into_iter().for_each(|event| schedule.push(event));

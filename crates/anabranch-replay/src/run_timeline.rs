@@ -20,17 +20,18 @@ use self::learner::LearnerTimes;
 use self::slices::{Slices, merge};
 pub use self::spread::Spread;
 
-/// Most slices of time, and most slices of training steps, that a timeline has.
+/// The largest number of time slices, and of slices of training steps, in a timeline.
 pub const TIMELINE_SLICES: usize = 480;
 
-/// What a run was doing when.
+/// What a run was doing at each time.
 ///
 /// Times count only while the run was open: sessions follow each other without the pauses between them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RunTimeline {
     /// How long the run was open, over all sessions, in nanoseconds.
     pub open_ns: u64,
-    /// When each session began, in nanoseconds of that time: at most [`TIMELINE_SLICES`], then the first ones.
+    /// When each session began, in nanoseconds of open time: the first [`TIMELINE_SLICES`] sessions at most.
     pub sessions_ns: Vec<u64>,
     /// The width of a slice of time, in nanoseconds.
     pub slice_ns: u64,
@@ -40,27 +41,28 @@ pub struct RunTimeline {
     pub slice_steps: u64,
     /// Slices of training steps, from step 1, at most [`TIMELINE_SLICES`].
     pub steps: Vec<StepSlice>,
-    /// The limits in force at the end.
+    /// The limits in force at the log's end.
     pub limits: Limits,
-    /// Samples that `.generate` keeps in flight at once: the most that it was configured to.
+    /// How many samples `.generate` keeps in flight at once, by its largest configuration.
     pub slots: Option<u64>,
 }
 
 impl RunTimeline {
-    /// The slices of time merged into at most `columns` of equal width: that width, in nanoseconds, and the columns.
+    /// Merges the time slices into at most `columns` of equal width. Returns that width in nanoseconds, and the
+    /// columns.
     ///
     /// # Panics
-    /// Where `columns` is 0.
+    /// Panics if `columns` is 0.
     pub fn columns(&self, columns: usize) -> (u64, Vec<Slice>) {
         assert!(columns > 0, "columns: must be at least 1");
         let merged = self.slices.len().div_ceil(columns).max(1);
         (self.slice_ns * merged as u64, self.slices.chunks(merged).map(merge).collect())
     }
 
-    /// The slices of training steps merged into at most `columns`: the steps in each, and the columns.
+    /// Merges the slices of training steps into at most `columns`. Returns the steps in each, and the columns.
     ///
     /// # Panics
-    /// Where `columns` is 0.
+    /// Panics if `columns` is 0.
     pub fn step_columns(&self, columns: usize) -> (u64, Vec<StepSlice>) {
         assert!(columns > 0, "columns: must be at least 1");
         let merged = self.steps.len().div_ceil(columns).max(1);
@@ -70,11 +72,12 @@ impl RunTimeline {
 
 /// A slice of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Slice {
-    /// Groups in flight × nanoseconds: divided by the slice's width, the mean number of groups in flight.
+    /// Groups in flight × nanoseconds. Divided by the slice's width, this is the mean number of groups in flight.
     pub in_flight_ns: u64,
-    /// Samples in generation × nanoseconds. Of groups that were never completed the log does not tell when each sample
-    /// ended: all of theirs count until the session's end.
+    /// Samples in generation × nanoseconds. The log does not tell when the samples of a group that was never completed
+    /// ended: they count until the session's end.
     pub generating_ns: u64,
     /// Completed groups that waited for room in the buffer × nanoseconds.
     pub waiting_ns: u64,
@@ -82,34 +85,35 @@ pub struct Slice {
     pub buffered_ns: u64,
     /// How long the learner trained, in nanoseconds.
     pub training_ns: u64,
-    /// How long the learner, free, waited for a batch.
+    /// How long the learner was free and waited for a batch, in nanoseconds.
     pub learner_wait_ns: u64,
-    /// How long generation was paused by publications.
+    /// How long publications paused generation, in nanoseconds.
     pub paused_ns: u64,
-    /// Publications, the initial installation among them.
+    /// How many versions were published, including the initial installation.
     pub published: u64,
-    /// Groups consumed.
+    /// How many groups were consumed.
     pub consumed: u64,
-    /// Groups excluded, by reason.
+    /// How many groups were excluded, by reason.
     pub excluded: BTreeMap<&'static str, u64>,
-    /// Version gaps of the groups consumed, when their batch was taken.
+    /// The version gaps of consumed groups when their batch was taken.
     pub gap_consumed: Series,
-    /// Version gaps of the groups excluded, when they were excluded. Never mixed with those consumed.
+    /// The version gaps of excluded groups when they were excluded. They are never mixed with those of consumed groups.
     pub gap_excluded: Series,
 }
 
 /// A slice of training steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct StepSlice {
-    /// Steps in it that were made.
+    /// How many training steps of the slice were made.
     pub steps: u64,
-    /// Their losses.
+    /// The losses of those steps.
     pub loss: Spread,
-    /// Mean rewards of the groups that they consumed.
+    /// The mean rewards of the groups that those steps consumed.
     pub reward_consumed: Spread,
-    /// Mean rewards of all groups completed before the step's batch was taken, whatever became of them.
+    /// The mean rewards of all groups completed before the step's batch was taken, including groups that were excluded.
     pub reward_completed: Spread,
-    /// How long the learner, free, waited for the batches of these steps.
+    /// How long the learner was free and waited for the batches of these steps, in nanoseconds.
     pub learner_wait: Durations,
 }
 
@@ -125,23 +129,23 @@ pub struct Plotter {
     limits: Limits,
     slots: Option<u64>,
     sessions: Vec<u64>,
-    /// Where the session began, and the last event, in nanoseconds of open time.
+    /// When the session began, and when the last event was, in nanoseconds of open time.
     session_begun: u64,
     now: u64,
     pause_began: Option<u64>,
-    /// The step that the next batch is for.
+    /// The training step of the next batch.
     next_step: u64,
 }
 
 impl Plotter {
-    /// A plotter that has seen nothing.
+    /// Creates a plotter that has seen no event.
     pub fn new() -> Self {
         let mut plotter = Self { next_step: 1, ..Self::default() };
         plotter.places.samples = 1;
         plotter
     }
 
-    /// Takes the next event.
+    /// Adds the next event of the run.
     pub fn push(&mut self, event: &Event) {
         if matches!(event.kind, EventKind::RunOpened { .. } | EventKind::RunResumed { .. }) {
             self.open_session();
@@ -151,13 +155,14 @@ impl Plotter {
         self.limits.apply(event);
         self.configure(event);
         self.publications(event);
-        // What is wrong with a log is the verifier's to say.
+        // Only the verifier reports what is wrong with a log.
         self.installed.apply(event, &mut Vec::new());
         self.training(event);
         self.groups(event);
     }
 
-    /// The timeline of what was seen.
+    /// Returns the timeline of the events so far.
+    #[must_use]
     pub fn finish(mut self) -> RunTimeline {
         self.places.end(self.now, &mut self.slices);
         self.learner.end(self.now, &mut self.slices);
@@ -169,7 +174,7 @@ impl Plotter {
         RunTimeline { open_ns, sessions_ns, slice_ns, slices, slice_steps, steps, limits, slots }
     }
 
-    /// What ran in the session before ended with it.
+    /// Ends what ran in the session before.
     fn open_session(&mut self) {
         self.places.interrupt(self.now, &mut self.slices);
         self.learner.end(self.now, &mut self.slices);
@@ -271,10 +276,11 @@ impl Plotter {
     }
 }
 
-/// What is kept of a group until it is settled: its oldest version and its mean reward.
+/// A group's oldest version and mean reward, which are kept until the group is settled.
 type Kept = (Option<OldestVersion>, Option<f64>);
 
-/// The timeline of a run, from all its events, in order.
+/// Returns the timeline of a run from all its events, in order.
+#[must_use]
 pub fn timeline<'a>(events: impl IntoIterator<Item = &'a Event>) -> RunTimeline {
     let mut plotter = Plotter::new();
     events.into_iter().for_each(|event| plotter.push(event));

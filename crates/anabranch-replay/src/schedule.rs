@@ -7,30 +7,30 @@ use serde::Serialize;
 
 use crate::group_map::ById;
 
-/// Where a recorded time is not what the record of its causes makes it. Prints as a sentence.
+/// A recorded time that differs from the one that its causes give. Its `Display` is a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(tag = "mismatch", rename_all = "snake_case")]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the sentence of each variant documents its fields")]
 pub enum Mismatch {
     #[error(
-        "{seq} ({event}) is recorded at {recorded} ns; its enablers and its delay of {delay} ns make that {computed} ns"
+        "{seq} ({event}) is recorded at {recorded} ns; expected {computed} ns from its enablers and its delay of {delay} ns"
     )]
     Time { seq: Seq, event: &'static str, recorded: u64, computed: u64, delay: u64 },
-    #[error("{seq} ({event}) has a delay of {delay} ns after no enabler")]
+    #[error("{seq} ({event}) has a delay of {delay} ns, but no enabler")]
     NoEnabler { seq: Seq, event: &'static str, delay: u64 },
-    #[error("{seq} ({event}) was enabled by {enabler}, which is not before it")]
+    #[error("{seq} ({event}): expected an enabler before it, found {enabler}")]
     EnablerLater { seq: Seq, event: &'static str, enabler: Seq },
-    #[error("{seq} ({event}) of {group} names {found} as its {cause:?} enabler, expected {expected}")]
+    #[error("{seq} ({event}) of {group}: expected {expected} as its {cause:?} enabler, found {found}")]
     EnablerOther { seq: Seq, event: &'static str, group: GroupId, cause: Cause, found: Seq, expected: Seq },
-    #[error("{seq} ({event}) of {group}: {what} at {recorded} ns, which is outside {from} to {to} ns")]
+    #[error("{seq} ({event}) of {group}: {what} at {recorded} ns, expected {from} to {to} ns")]
     Moment { seq: Seq, event: &'static str, group: GroupId, what: &'static str, recorded: u64, from: u64, to: u64 },
-    #[error("{seq} stands where {expected} belongs: events are missing, doubled or out of place")]
+    #[error("expected event {expected}, found {seq}: events are missing, doubled or out of place")]
     NotDense { seq: Seq, expected: Seq },
 }
 
 impl Mismatch {
-    /// The event that does not match.
+    /// Returns the event that does not match.
     pub fn seq(&self) -> Seq {
         match self {
             Self::Time { seq, .. }
@@ -43,7 +43,7 @@ impl Mismatch {
     }
 }
 
-/// An event whose time depends on moments that the log tells later.
+/// An event whose time depends on moments that only later records tell.
 #[derive(Debug)]
 struct Pending {
     seq: Seq,
@@ -73,7 +73,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// When `moment` of this group was.
+    /// Returns the time of `moment` of this group.
     fn at(&self, moment: Moment) -> Option<u64> {
         match moment {
             Moment::SampleEnd { sample, .. } => self.samples.get(sample as usize).copied().flatten(),
@@ -83,10 +83,10 @@ impl Ended {
     }
 }
 
-/// Computes the time of each event of a log from its enablers and compares; event by event.
+/// Computes the time of each event of a log from its enablers, event by event, and compares it with the recorded time.
 ///
-/// Moments that are no events (the end of a sample, a departure from the buffer) stand in later records: events that
-/// name them are judged then, or never where the log ends before.
+/// The end of a sample and a departure from the buffer are not events. Later records tell their times. An event that
+/// such a moment enabled is judged at that later record, or never if the log ends before it.
 #[derive(Debug, Default)]
 pub struct Schedule {
     first: Option<Seq>,
@@ -95,27 +95,27 @@ pub struct Schedule {
     /// The first event of the session.
     session: Seq,
     open: ById<Open>,
-    /// When the work on each group ended, by its lease.
+    /// When the work on each group ended, by the group's lease.
     ends: HashMap<Seq, Ended>,
-    /// Leases in the order of their groups' completion. Slots are taken in the order in which they were freed, so that
-    /// only the ends of as many groups as there are slots, and of those in flight, can still enable a lease.
+    /// Leases in the order of their groups' completion. Slots are taken in the order in which they were freed. So only
+    /// the last groups to end, one for each slot, and the groups in flight can still enable a lease.
     completed: VecDeque<Seq>,
     slots: Option<usize>,
-    /// When each group left the buffer, by its admission.
+    /// When each group left the buffer, by the group's admission.
     departures: HashMap<Seq, u64>,
-    /// Who waits to learn of the end of a sample, or of a departure, by lease or admission.
+    /// The events that wait for the end of a sample or for a departure, by lease or admission.
     waiting: HashMap<Seq, Vec<(Moment, Seq)>>,
     pending: HashMap<Seq, Pending>,
     mismatch: Option<Mismatch>,
 }
 
 impl Schedule {
-    /// A schedule of no events.
+    /// Creates a schedule without events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next event.
+    /// Adds the next event of the run.
     pub fn push(&mut self, event: &Event) {
         if matches!(self.mismatch, Some(Mismatch::NotDense { .. })) {
             return;
@@ -126,7 +126,7 @@ impl Schedule {
             return self.note(Mismatch::NotDense { seq: event.seq, expected });
         }
         if matches!(event.kind, EventKind::RunOpened { .. } | EventKind::RunResumed { .. }) {
-            // What the session before left unsaid stays unsaid.
+            // Moments of the session before that are unknown by now stay unknown.
             self.session = event.seq;
             self.waiting.clear();
             self.pending.clear();
@@ -139,10 +139,10 @@ impl Schedule {
         self.judge(event);
     }
 
-    /// The mismatch of the event that comes first.
+    /// Ends the check.
     ///
     /// # Errors
-    /// That mismatch.
+    /// Returns the first event's mismatch.
     pub fn finish(self) -> Result<(), Mismatch> {
         self.mismatch.map_or(Ok(()), Err)
     }
@@ -153,7 +153,7 @@ impl Schedule {
         }
     }
 
-    /// When an event of this session happened; moments of earlier sessions enable without a delay.
+    /// Returns when an event of this session happened. Moments of earlier sessions enable without a delay.
     fn time(&self, seq: Seq) -> u64 {
         if seq < self.session {
             return 0;
@@ -202,7 +202,8 @@ impl Schedule {
         }
     }
 
-    /// The log tells when what happened to the group of this lease or admission.
+    /// Judges the events that waited for moments of the group of this lease or admission: the log now tells their
+    /// times.
     fn learn(&mut self, of: Seq, at: impl Fn(Moment) -> Option<u64>) {
         for (moment, seq) in self.waiting.remove(&of).unwrap_or_default() {
             let (Some(pending), Some(at)) = (self.pending.get_mut(&seq), at(moment)) else { continue };
@@ -216,7 +217,8 @@ impl Schedule {
         }
     }
 
-    /// Follows each group through its records: they must name each other, and hold moments between them.
+    /// Follows each group through its records. Each record must name the one before it and hold only moments between
+    /// them.
     fn follow(&mut self, event: &Event) {
         let seq = event.seq;
         match &event.kind {
@@ -266,7 +268,7 @@ impl Schedule {
         }
     }
 
-    /// Drops the ends of samples that can enable nothing more.
+    /// Drops the ends of samples that cannot enable a lease any more.
     fn forget(&mut self) {
         while self.slots.is_some_and(|slots| self.completed.len() > slots)
             && let Some(lease) = self.completed.pop_front()
@@ -275,7 +277,7 @@ impl Schedule {
         }
     }
 
-    /// The enabler of this cause must be the group's own record.
+    /// Checks that the enabler of this cause is the group's own record.
     fn same(&mut self, event: &Event, group: &GroupId, cause: Cause, expected: Option<Seq>) {
         let Some(expected) = expected else { return };
         let named = event.enablers.iter().filter(|enabler| enabler.cause == cause);
@@ -286,7 +288,7 @@ impl Schedule {
         }
     }
 
-    /// The group left the buffer.
+    /// Notes when the group left the buffer.
     fn left(&mut self, event: &Event, group: &GroupId, open: Open, dequeued: Option<u64>) {
         let Some((admitted, at)) = open.admitted.zip(dequeued) else { return };
         self.within(event, group, "it left the buffer", at, self.time(admitted));
@@ -302,11 +304,11 @@ impl Schedule {
     }
 }
 
-/// Whether the time of each event of a log is that of its last enabler plus its recorded delay: what every answer to a
-/// what-if question rests on.
+/// Checks that the time of each event of a log is that of its last enabler plus its recorded delay. Every answer to a
+/// what-if question rests on this.
 ///
 /// # Errors
-/// The mismatch of the event that comes first.
+/// Returns the first event's mismatch.
 pub fn self_check<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), Mismatch> {
     let mut schedule = Schedule::new();
     events.into_iter().for_each(|event| schedule.push(event));

@@ -1,15 +1,16 @@
-//! Series of counts and of times, as audits sum them up.
+//! Summaries of series: counts, times, and measures that change over a run.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// A series of whole numbers: how many, mean, largest, and how often each value.
+/// A summary of a series of whole numbers: how often each value came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Series {
-    /// How often each value.
+    /// How often each value came.
     pub histogram: BTreeMap<u64, u64>,
-    /// How many had no value, because a version is unknown.
+    /// How many items had no value because a version is unknown.
     pub unknown: u64,
 }
 
@@ -21,7 +22,7 @@ impl Series {
         }
     }
 
-    /// Adds what `other` has.
+    /// Adds the values of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (value, count) in &other.histogram {
             *self.histogram.entry(*value).or_default() += count;
@@ -29,36 +30,37 @@ impl Series {
         self.unknown += other.unknown;
     }
 
-    /// How many had a value.
+    /// Returns how many items had a value.
     pub fn count(&self) -> u64 {
         self.histogram.values().sum()
     }
 
-    /// Sum of the values.
+    /// Returns the sum of the values.
     pub fn sum(&self) -> u64 {
         self.histogram.iter().map(|(value, count)| value * count).sum()
     }
 
-    /// Their mean; absent where there are none.
+    /// Returns the mean of the values, or `None` if there are no values.
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum() as f64 / count as f64)
     }
 
-    /// The largest; absent where there are none.
+    /// Returns the largest value, or `None` if there are no values.
     pub fn max(&self) -> Option<u64> {
         self.histogram.keys().next_back().copied()
     }
 }
 
-/// A series of durations in nanoseconds.
+/// A summary of a series of durations in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Durations {
-    /// How many.
+    /// How many durations there are.
     pub count: u64,
-    /// Their sum, in nanoseconds.
+    /// The sum of the durations, in nanoseconds.
     pub total_ns: u64,
-    /// The longest, in nanoseconds.
+    /// The longest duration, in nanoseconds.
     pub max_ns: u64,
 }
 
@@ -69,41 +71,43 @@ impl Durations {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Adds what `other` has.
+    /// Adds the values of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.total_ns += other.total_ns;
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Their mean, in nanoseconds; absent where there are none.
+    /// Returns the mean duration in nanoseconds, or `None` if there are no durations.
     pub fn mean_ns(&self) -> Option<u64> {
         self.total_ns.checked_div(self.count)
     }
 }
 
-/// A measure that is to change over a run: its mean over the first tenth and over the last.
+/// How a measure changes over a run: its mean over the first tenth and over the last tenth.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Change {
-    /// Mean over the first tenth.
+    /// The mean over the first tenth.
     pub first: f64,
-    /// Mean over the last tenth.
+    /// The mean over the last tenth.
     pub last: f64,
-    /// How many values a tenth has: at least 1. The last tenth of a series of more than 65,536 can have a few less.
+    /// How many values a tenth has, at least 1. The last tenth of a series of more than 65,536 values can have a few
+    /// less.
     pub of: u64,
 }
 
-/// A series of which only the means over its first and its last tenth will be asked: sums over blocks of values. A block
-/// has one value until there are `BLOCKS` of them, and from then on twice as many whenever there are again.
+/// A series that can give only the means over its first and its last tenth. It keeps sums over blocks of values. A
+/// block has one value at first. Whenever there are `BLOCKS` blocks, pairs of them are merged.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenths {
     sums: Vec<f64>,
-    /// Values of a block, and of the last one so far.
+    /// How many values a block has, and how many the last block has so far.
     block: u64,
     last: u64,
 }
 
-/// The most blocks kept. A tenth of a long series is told to within a 3,000th of its length.
+/// The largest number of blocks. The length of a tenth is exact to one part in 3,000.
 const BLOCKS: usize = 1 << 16;
 
 impl Default for Tenths {
@@ -127,7 +131,7 @@ impl Tenths {
         self.last = 1;
     }
 
-    /// Both means; absent where there are no values.
+    /// Returns both means, or `None` if there are no values.
     pub(crate) fn change(&self) -> Option<Change> {
         let of = (self.sums.len() / 10).max(1);
         let (first, last) = (self.sums.get(..of)?, self.sums.get(self.sums.len() - of..)?);
@@ -171,7 +175,7 @@ mod tests {
             let Change { first, last, of } = change((0..values).map(f64::from)).unwrap();
             let tenth = f64::from(values) / 10.0;
             assert!((of as f64 - tenth).abs() <= tenth / 3_000.0, "{of} of {values}");
-            // The means of a series that rises by one tell where its tenths lie.
+            // The means of a series that rises by one show the position of its tenths.
             assert!((first - (of as f64 - 1.0) / 2.0).abs() < 1e-3, "{first} over {of} of {values}");
             let from_end = f64::from(values) - 1.0 - last;
             assert!((from_end - (of as f64 - 1.0) / 2.0).abs() <= 32.0, "{last} over {of} of {values}");

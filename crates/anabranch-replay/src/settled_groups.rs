@@ -8,8 +8,8 @@ use anabranch_core::GroupId;
 
 use crate::group_map::IdHasher;
 
-/// Names of groups, as sets of rows: sixty-four rows of one dataset, epoch and attempt share a word. Where an epoch takes
-/// its rows in any order, but most of them, a name takes about a byte; alone in its word it takes up to 75.
+/// The names of groups as sets of rows. Sixty-four rows of one dataset, epoch and attempt share a word. If an epoch has
+/// most of its rows, in any order, a name takes about a byte. A name alone in its word takes up to 75 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     datasets: HashMap<Arc<str>, u32, BuildHasherDefault<IdHasher>>,
@@ -21,7 +21,7 @@ struct Word {
     dataset: u32,
     epoch: u32,
     attempt: u32,
-    /// The first of its rows, divided by sixty-four.
+    /// The first row of the word, divided by sixty-four.
     rows: u64,
 }
 

@@ -9,20 +9,20 @@ use crate::configuration::Limits;
 use crate::installed::Installed;
 use crate::ledger::Ledger;
 
-/// What was taken and trained, up to some place of the log.
+/// The batches taken and the training steps made, up to some place of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Training {
     taken: Option<TrainingStep>,
-    /// The last batch, where it was smaller than configured: it must be the last of its session.
+    /// The violation of the last batch if it was smaller than configured. Such a batch must be the last of its session.
     short: Option<(u32, Violation)>,
     steps: HashMap<TrainingStep, (Seq, Digest)>,
     last_step: Option<TrainingStep>,
-    /// Groups already reported as passed over, by their `Admitted`.
+    /// Groups already reported as passed over, by their `Admitted` record.
     passed_over: BTreeSet<Seq>,
 }
 
 impl Training {
-    /// Takes the next event, before the ledger and the versions do.
+    /// Adds the next event. The ledger and the versions must not have it yet.
     pub(crate) fn apply(
         &mut self,
         event: &Event,
@@ -71,7 +71,7 @@ impl Training {
     fn batch_order(&mut self, event: &Event, step: TrainingStep, violations: &mut Vec<Violation>) {
         let seq = event.seq;
         let expected = self.taken.map_or(TrainingStep(1), TrainingStep::next);
-        // A pipeline without a learner of ours takes every batch for the first step, and records none.
+        // A pipeline without an anabranch learner takes every batch for the first step, and records no steps.
         let untrained = self.last_step.is_none() && step == TrainingStep(1);
         if step != expected && !untrained {
             violations.push(Violation::BatchOrder { seq, step, expected });
@@ -92,7 +92,7 @@ impl Training {
         limits: &Limits,
         violations: &mut Vec<Violation>,
     ) {
-        // The short batch before this one was not the last of its session.
+        // This batch shows that the short batch before it was not the last of its session.
         violations.extend(self.short.take().filter(|(session, _)| *session == event.session).map(|(_, short)| short));
         let Some(configured) = limits.batch.filter(|configured| *configured != size) else { return };
         let violation = Violation::BatchSize { seq: event.seq, step, size, configured };
@@ -118,7 +118,8 @@ impl Training {
         self.last_step = self.last_step.max(Some(step));
     }
 
-    /// First in, first out: a batch holds its groups in the order of their admission, and passes over none.
+    /// Checks a batch of a first-in, first-out buffer: it has its groups in the order of admission, and passes over
+    /// none.
     fn first_in_first_out(
         &mut self,
         seq: Seq,
@@ -149,7 +150,7 @@ impl Training {
     }
 }
 
-/// The laws of one group of a batch: its recorded gap and lag are those of its spans, and within the limit.
+/// Checks one group of a batch: its recorded gap and lag must be those of its spans, and within the limit.
 fn judge(
     seq: Seq,
     step: TrainingStep,
@@ -159,7 +160,7 @@ fn judge(
     installed: &Installed,
     violations: &mut Vec<Violation>,
 ) {
-    // A group that was never completed is the ledger's to report.
+    // The ledger reports a group that was never completed.
     let Some(entry) = ledger.get(&taken.id).filter(|entry| entry.completed.is_some()) else { return };
     let group = || taken.id.clone();
     let gap = installed.gap(entry.oldest);
@@ -192,7 +193,7 @@ fn future(
     }
 }
 
-/// The laws of a stale group: its gap is that of its spans, and over the limit.
+/// Checks a group excluded as stale: its gap must be that of its spans, and over the limit.
 fn stale(
     seq: Seq,
     group: &GroupId,

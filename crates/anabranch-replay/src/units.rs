@@ -1,6 +1,6 @@
-//! Numbers as tables show them.
+//! Formats numbers for tables.
 
-/// A duration with three figures that matter.
+/// Formats a duration with its unit.
 pub fn seconds(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -10,7 +10,7 @@ pub fn seconds(ns: u64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

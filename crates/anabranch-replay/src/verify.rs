@@ -1,4 +1,4 @@
-//! Verification: is this the log of a run that kept its contract? Answered from the log alone.
+//! Verification: checks from the log alone whether a run kept its contract.
 
 use std::fmt;
 
@@ -13,12 +13,13 @@ use crate::installed::Installed;
 use crate::ledger::{Balance, Ledger};
 use crate::training::Training;
 
-/// What verification found.
+/// The result of a verification. Its `Display` lists the violations and prints the conservation law.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
-    /// Events read.
+    /// How many events were read.
     pub events: u64,
-    /// What is wrong, in the order of the log.
+    /// The violations, in the order of the log.
     pub violations: Vec<Violation>,
     /// The conservation law at the log's end.
     pub balance: Balance,
@@ -27,7 +28,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether there are no violations.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty()
     }
@@ -54,15 +55,18 @@ impl fmt::Display for Report {
     }
 }
 
-/// Verifies a log, event by event: density, sessions and time; every lease settled exactly once and the conservation law
-/// at every moment; retries linked; versions growing and never used again; gaps, lags, sizes, order and digests of
-/// batches; steps after their batches and once.
+/// Verifies a log, event by event.
 ///
-/// Memory hardly grows with the log. What is open is kept whole, and the last few thousand groups that were settled; of
-/// those before them only their names, about a byte each, since none may come again. An event leaves a byte (its kind,
-/// which a later event may name as what enabled it), a training step fifty to a hundred (the digest that the same step,
-/// made again, must have) and a publication thirty. In another order than first in, first out a settled group leaves some
-/// 110 bytes until its session ends: only then is it certain who was in the buffer when.
+/// It checks that sequence numbers, sessions and times follow each other; that every lease is settled exactly once and
+/// the conservation law holds at every moment; that retries are linked; that versions grow and are never used again;
+/// that gaps, lags, sizes, order and digests of batches are right; and that each step is made once, after its batch.
+///
+/// Memory hardly grows with the log. Open groups and the last few thousand settled groups are kept whole. Of groups
+/// settled earlier only the names are kept, about a byte each, because no name may come again. An event takes one byte:
+/// its kind, which a later event may name as its enabler. A training step takes fifty to a hundred bytes: the digest
+/// that the same step must have if it is made again. A publication takes thirty bytes. If the buffer is not first in,
+/// first out, a settled group takes some 110 bytes until its session ends, because only then its time in the buffer is
+/// certain.
 #[derive(Debug, Default)]
 pub struct Verifier {
     sequence: Sequence,
@@ -76,12 +80,12 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// A verifier that has seen nothing.
+    /// Creates a verifier that has seen no event.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next event.
+    /// Adds the next event of the run.
     pub fn push(&mut self, event: &Event) {
         let violations = &mut self.report.violations;
         self.limits.apply(event);
@@ -94,7 +98,8 @@ impl Verifier {
         self.report.events += 1;
     }
 
-    /// What was found.
+    /// Returns the violations so far, with the balance and limits at the end.
+    #[must_use]
     pub fn finish(mut self) -> Report {
         self.departures.check(&mut self.report.violations);
         self.report.balance = self.ledger.balance().clone();
@@ -104,6 +109,7 @@ impl Verifier {
 }
 
 /// Verifies all events of a run, in order.
+#[must_use]
 pub fn verify<'a>(events: impl IntoIterator<Item = &'a Event>) -> Report {
     let mut verifier = Verifier::new();
     events.into_iter().for_each(|event| verifier.push(event));

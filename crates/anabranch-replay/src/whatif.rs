@@ -1,18 +1,19 @@
-//! What a recorded run would have come to under other settings.
+//! What-if questions: predicts a recorded run under other settings.
 //!
-//! A [`Recorder`] reads a log once, checks its schedule, and keeps how long everything took after what let it happen. A
-//! `Simulation` then plays the schedule again: the source, the slots, the buffer, the exit check, the learner and the
-//! publications follow the contract of the pipeline; entry verdicts and durations are taken from the log. What the log
-//! does not have (a lease beyond it, a retry that never happened, a training step beyond the last) takes its duration
-//! from recorded ones, drawn by a seed. Sessions follow each other: a restart loses the generation under way and carries
-//! everything else over, and the time between two sessions does not count.
+//! A [`Recorder`] reads a log once, checks its schedule, and keeps how long everything took after the moment that
+//! enabled it. The simulation then plays the schedule again. The source, the slots, the buffer, the exit check, the
+//! learner and the publications follow the contract of the pipeline. Entry verdicts and durations come from the log.
+//! Work that the log does not have (a lease beyond its end, a retry that never happened, a training step beyond the
+//! last) takes its duration from recorded work, which a seed chooses. Sessions follow each other: a restart loses the
+//! generation under way and carries everything else over, and the time between two sessions does not count.
 //!
-//! What no log tells: which of two independent moments at the same time came first, under other settings than its own;
-//! which samples an aborting publication strikes first; when single samples of a group ended that never completed; when a
-//! record became durable in a pipeline without a buffer, or the learner's loop asked while the buffer was empty. The
-//! simulation takes a plausible answer there, and [`Recording::reproduction`] says how often it is the log's.
+//! A log does not tell everything: under other settings, which of two independent moments at the same time comes first;
+//! which samples an aborting publication ends first; when single samples ended, if their group never completed; in a
+//! pipeline without a buffer, when a record became durable; and when the learner's loop asked, if the buffer was empty.
+//! There the simulation assumes a plausible answer. [`Recording::reproduction`] measures how well it reproduces the
+//! log.
 
-use anabranch_core::Event;
+use anabranch_core::{Event, ParseOrderError};
 
 use crate::schedule::Mismatch;
 
@@ -34,30 +35,33 @@ pub use recording::Recording;
 pub use reproduction::Reproduction;
 pub use settings::Settings;
 
-/// Why a what-if question has no answer.
+/// The reason why a what-if question has no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WhatIfError {
-    /// The schedule of the log does not add up, so that nothing can rest on it.
-    #[error("the log's own schedule does not add up: {0}")]
+    /// The schedule of the log does not add up, so that no answer can rest on it.
+    #[error("the log's own schedule does not add up")]
     Mismatch(#[from] Mismatch),
+    /// The buffer of the log has an order that this version does not know.
+    #[error("cannot replay the order of the log's buffer")]
+    Order(#[from] ParseOrderError),
     /// The log cannot be replayed.
     #[error("{0}")]
     Unsupported(String),
-    /// A setting that no pipeline can have.
+    /// No pipeline can have this setting.
     #[error("{argument}: {message}")]
     Argument {
-        /// Which setting.
+        /// The name of the setting.
         argument: &'static str,
-        /// What is wrong with it.
+        /// The expected value.
         message: String,
     },
 }
 
-/// What a recorded run would have come to under other settings: `change` makes them of the log's own. Work that the
-/// recorded run never did takes its duration from what was recorded, drawn by `seed`.
+/// Predicts a recorded run under other settings: `change` turns the log's own settings into those. Work that the
+/// recorded run never did takes its duration from recorded work, which `seed` chooses.
 ///
-/// Reads all events for one answer; for several, keep the [`Recording`] of a [`Recorder`].
+/// The function reads all events for one answer. For several answers, keep the [`Recording`] of a [`Recorder`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -92,7 +96,8 @@ pub enum WhatIfError {
 /// ```
 ///
 /// # Errors
-/// [`WhatIfError`]: the schedule of the log does not add up, it cannot be replayed, or no pipeline can have the settings.
+/// Returns a [`WhatIfError`] if the schedule of the log does not add up, the log cannot be replayed, or no pipeline can
+/// have the settings.
 pub fn what_if<'a>(
     events: impl IntoIterator<Item = &'a Event>,
     change: impl FnOnce(&mut Settings),

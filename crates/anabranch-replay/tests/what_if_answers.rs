@@ -23,12 +23,12 @@ fn log() -> Vec<Event> {
 fn questions_no_pipeline_can_have_are_refused_by_name() {
     let events = log();
     let ask = |change: fn(&mut Settings)| what_if(&events, change, 0).unwrap_err().to_string();
-    assert_eq!(ask(|settings| settings.capacity = Some(0)), "capacity: must be at least 1");
-    assert_eq!(ask(|settings| settings.update_interval = Some(0)), "update_interval: must be at least 1");
+    assert_eq!(ask(|settings| settings.capacity = Some(0)), "capacity: expected at least 1, found 0");
+    assert_eq!(ask(|settings| settings.update_interval = Some(0)), "update_interval: expected at least 1, found 0");
     assert_eq!(ask(|settings| settings.samples = 5), "samples: expected 2 samples a group, as in the log, found 5");
     let before = events.iter().position(|event| matches!(event.kind, EventKind::Stepped { .. })).unwrap();
     let error = what_if(&events[..before], |_| {}, 0).unwrap_err();
-    assert_eq!(error.to_string(), "no training step was made: there are no durations to replay");
+    assert_eq!(error.to_string(), "expected at least one training step in the log, found none");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Where the groups are, and how long they have been there.
+//! The places of groups over time: how long each group was in each place.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::Slice;
 #[derive(Copy, Clone, Debug)]
 enum At {
     InFlight,
-    /// Leased in a session that ended, not issued again.
+    /// Leased in a session that ended, and not issued again.
     Idle,
     Waiting,
     Buffered,
@@ -24,16 +24,16 @@ struct Placed {
     kept: Kept,
 }
 
-/// The groups that are not settled.
+/// The places of the groups that are not settled.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     open: HashMap<GroupId, Placed>,
-    /// Samples of a group, as configured.
+    /// How many samples a group has, as configured.
     pub(super) samples: u64,
 }
 
 impl Placed {
-    /// Books the time spent where the group is, until `end`.
+    /// Adds the time that the group spent in its place until `end`.
     fn book(&self, end: u64, slices: &mut Slices<Slice>) {
         slices.spread(self.since, end, |slice, ns| match self.at {
             At::InFlight => slice.in_flight_ns += ns,
@@ -67,14 +67,14 @@ impl Places {
         }
     }
 
-    /// The group is settled; where it was, it left at `left`.
+    /// Removes a settled group, which left its place at `left`.
     pub(super) fn leave(&mut self, id: &GroupId, left: u64, slices: &mut Slices<Slice>) -> Option<Kept> {
         let placed = self.open.remove(id)?;
         placed.book(left, slices);
         Some(placed.kept)
     }
 
-    /// A session ended at `end`: what was in flight no longer is.
+    /// Ends a session at `end`. Its groups in flight are in flight no longer.
     pub(super) fn interrupt(&mut self, end: u64, slices: &mut Slices<Slice>) {
         for placed in self.open.values_mut().filter(|placed| matches!(placed.at, At::InFlight)) {
             slices.spread(placed.since, end, |slice, ns| slice.generating_ns += ns * self.samples);
@@ -82,7 +82,7 @@ impl Places {
         }
     }
 
-    /// The log ends.
+    /// Ends the log.
     pub(super) fn end(&mut self, end: u64, slices: &mut Slices<Slice>) {
         self.interrupt(end, slices);
         self.open.drain().for_each(|(_, placed)| placed.book(end, slices));

@@ -1,4 +1,4 @@
-//! When the learner trained, and when it was free and waited.
+//! The learner's time: when it trained, and when it was free and waited.
 
 use super::slices::Slices;
 use crate::Slice;
@@ -9,13 +9,13 @@ pub(super) struct LearnerTimes {
 }
 
 impl LearnerTimes {
-    /// A batch was taken, for which the learner had been free since then.
+    /// Notes that a batch was taken, for which the learner had been free since `free_since`.
     pub(super) fn take(&mut self, free_since: u64, now: u64, slices: &mut Slices<Slice>) {
         slices.spread(free_since, now, |slice, ns| slice.learner_wait_ns += ns);
         self.taken_at = Some(now);
     }
 
-    /// Training, if it was going on, is over.
+    /// Ends the training step, if one was being made.
     pub(super) fn end(&mut self, now: u64, slices: &mut Slices<Slice>) {
         if let Some(taken_at) = self.taken_at.take() {
             slices.spread(taken_at, now, |slice, ns| slice.training_ns += ns);

@@ -1,11 +1,11 @@
-//! An axis cut into equal slices whose width doubles whenever it outgrows them: however long it gets, the same memory.
+//! An axis of equal slices in bounded memory: the width of a slice doubles whenever the axis gets too long.
 
 use crate::TIMELINE_SLICES;
 use crate::run_timeline::{Slice, StepSlice};
 
-/// What can be summed up over a slice.
+/// A summary of a slice.
 pub(super) trait Merge: Clone + Default {
-    /// Adds what the next slice has.
+    /// Adds the summary of the next slice.
     fn merge(&mut self, next: Self);
 }
 
@@ -38,7 +38,7 @@ impl Merge for StepSlice {
     }
 }
 
-/// All of `slices` in one.
+/// Merges all of `slices` into one.
 pub(super) fn merge<T: Merge>(slices: &[T]) -> T {
     slices.iter().cloned().fold(T::default(), |mut merged, slice| {
         merged.merge(slice);
@@ -78,13 +78,13 @@ impl<T: Merge> Slices<T> {
         }
     }
 
-    /// The slice that `position` lies in.
+    /// Returns the slice in which `position` lies.
     pub(super) fn at(&mut self, position: u64) -> &mut T {
         self.reach(position);
         &mut self.slices[(position / self.width) as usize]
     }
 
-    /// Shares `from..to` out among the slices that it lies in.
+    /// Distributes `from..to` over the slices in which it lies.
     pub(super) fn spread(&mut self, from: u64, to: u64, mut add: impl FnMut(&mut T, u64)) {
         self.reach(from.max(to));
         let mut from = from;
@@ -95,7 +95,7 @@ impl<T: Merge> Slices<T> {
         }
     }
 
-    /// The width of a slice, and the slices.
+    /// Returns the width of a slice, and the slices.
     pub(super) fn finish(self) -> (u64, Vec<T>) {
         (self.width, self.slices)
     }

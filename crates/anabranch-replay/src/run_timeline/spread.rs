@@ -1,19 +1,20 @@
-//! A measure over a slice: mean, smallest, largest.
+//! A summary of a measure over a slice.
 
 use serde::Serialize;
 
-/// Values of a measure: how many, mean, smallest and largest.
+/// A summary of the values of a measure: their number, mean, minimum and maximum.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Spread {
-    /// How many values.
+    /// How many finite values there are.
     pub count: u64,
-    /// Their sum.
+    /// The sum of the finite values.
     pub sum: f64,
-    /// The smallest; absent where there are none.
+    /// The smallest finite value; `None` if there are no values.
     pub min: Option<f64>,
-    /// The largest; absent where there are none.
+    /// The largest finite value; `None` if there are no values.
     pub max: Option<f64>,
-    /// How many more were infinite or no number at all; they are in none of the above.
+    /// How many more values were infinite or not a number.
     pub not_finite: u64,
 }
 
@@ -38,7 +39,7 @@ impl Spread {
         self.not_finite += other.not_finite;
     }
 
-    /// Their mean; absent where there are none.
+    /// Returns the mean of the finite values, or `None` if there are no values.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_counted_apart() {
+    fn values_that_are_not_finite_are_counted_apart() {
         let mut spread = Spread::default();
         assert_eq!((spread.mean(), spread.min), (None, None));
         for value in [2.0, f64::NAN, -4.0, f64::INFINITY, 8.0] {

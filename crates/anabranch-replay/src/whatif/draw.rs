@@ -1,6 +1,6 @@
-//! Which recorded duration stands in for one that was not recorded.
+//! Draws: the choice of a recorded duration for work that was not recorded.
 
-/// What is drawn for.
+/// The work for which a duration is drawn.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Purpose {
     Group,
@@ -9,8 +9,8 @@ pub(crate) enum Purpose {
     Publication,
 }
 
-/// A number below `below` that depends on the arguments alone (`SplitMix64`), so that the same piece of work gets the
-/// same duration whatever the settings.
+/// Returns a number below `below` that depends on the arguments alone (`SplitMix64`), so that the same piece of work
+/// gets the same duration under all settings.
 pub(crate) fn draw(seed: u64, purpose: Purpose, number: u64, attempt: u64, below: usize) -> usize {
     let mut state = seed;
     for word in [purpose as u64, number, attempt] {

@@ -1,4 +1,4 @@
-//! What a schedule came to.
+//! The outcome of a simulated schedule: its summary in numbers.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde::Serialize;
 use super::Settings;
 use crate::series::{Durations, Series};
 
-/// Groups and the tokens generated for them.
+/// A number of groups and the tokens generated for them.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amount {
-    /// Groups.
+    /// How many groups there are.
     pub groups: u64,
-    /// Generated tokens of them.
+    /// How many tokens were generated for them.
     pub tokens: u64,
 }
 
@@ -22,7 +22,7 @@ impl Amount {
         self.tokens += tokens;
     }
 
-    /// Generated tokens of a group; absent where there is none.
+    /// Returns the mean number of generated tokens in a group, or `None` if there are no groups.
     pub fn mean_tokens(&self) -> Option<f64> {
         (self.groups > 0).then(|| self.tokens as f64 / self.groups as f64)
     }
@@ -33,7 +33,7 @@ impl Amount {
 pub struct Share {
     /// The part.
     pub part: u64,
-    /// All.
+    /// The whole.
     pub of: u64,
 }
 
@@ -43,114 +43,118 @@ impl Share {
         self.part += u64::from(part) * amount;
     }
 
-    /// The part as a number from 0 to 1; 0 of nothing.
+    /// Returns the part as a number from 0 to 1, or 0 if the whole is 0.
     pub fn ratio(&self) -> f64 {
         if self.of == 0 { 0.0 } else { self.part as f64 / self.of as f64 }
     }
 }
 
-/// What rests on durations drawn from the recorded ones, because the recorded run never did that work.
+/// How much of an outcome rests on drawn durations, because the recorded run never did that work.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Modelled {
-    /// Of the groups whose generation ended.
+    /// The share of the groups whose generation ended.
     pub groups: Share,
-    /// Of the tokens generated for them.
+    /// The share of the tokens generated for those groups.
     pub tokens: Share,
-    /// Of the training steps.
+    /// The share of the training steps.
     pub steps: Share,
-    /// Of the publications after steps.
+    /// The share of the publications after steps.
     pub publications: Share,
 }
 
-/// Slot time in which nothing was generated.
+/// The slot time in which nothing was generated.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Stall {
-    /// Time in which generation stood still for publications, in nanoseconds.
+    /// How long generation stood still for publications, in nanoseconds.
     pub paused_ns: u64,
-    /// Time that slots lost to publications while they held a sample, summed over slots, in nanoseconds.
+    /// How long slots with a sample stood still for publications, summed over slots, in nanoseconds.
     pub publication_slot_ns: u64,
-    /// Time that slots were left free because completed groups waited for room, summed over slots, in nanoseconds.
+    /// How long slots were free because completed groups waited for room, summed over slots, in nanoseconds.
     pub full_buffer_slot_ns: u64,
-    /// Slots times wall time, in nanoseconds.
+    /// The number of slots times the wall time, in nanoseconds.
     pub slot_ns: u64,
 }
 
 impl Stall {
-    /// The part of all slot time that was lost, from 0 to 1.
+    /// Returns the part of all slot time that was lost, from 0 to 1.
     pub fn ratio(&self) -> f64 {
         let lost = self.publication_slot_ns + self.full_buffer_slot_ns;
         if self.slot_ns == 0 { 0.0 } else { lost as f64 / self.slot_ns as f64 }
     }
 }
 
-/// Whether exclusion favours short groups: generated tokens of a group, where there are any.
+/// Whether exclusion favours short groups: the mean numbers of generated tokens in a group.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct LengthBias {
-    /// Mean over consumed groups.
+    /// The mean over consumed groups; `None` if there are none.
     pub consumed: Option<f64>,
-    /// Mean over excluded groups.
+    /// The mean over excluded groups; `None` if there are none.
     pub excluded: Option<f64>,
 }
 
 impl LengthBias {
-    /// Mean of what was excluded over mean of what was consumed: above 1, what was excluded was longer.
+    /// Returns the mean of excluded groups over that of consumed groups. Above 1, excluded groups were longer.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.excluded? / self.consumed.filter(|consumed| *consumed > 0.0)?)
     }
 }
 
-/// Little's law, which ties the age of what is trained on to how much of it there is. Means over the time from the first
-/// lease to the last batch.
+/// Little's law, which links the step lag of consumed groups to the number of groups in the pipeline. The numbers are
+/// means over the time from the first lease to the last batch.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Little {
-    /// Mean groups from their lease to the buffer.
+    /// The mean number of groups between their lease and the buffer.
     pub in_flight: f64,
-    /// Mean groups in the buffer or in a batch that is being assembled.
+    /// The mean number of groups in the buffer or in a batch that is being assembled.
     pub buffered: f64,
-    /// (in flight + buffered) / batch + (update interval − 1) / 2: the mean step lag of consumed groups, in a steady
-    /// state without exclusions.
+    /// (in flight + buffered) / batch + (update interval − 1) / 2. In a steady state without exclusions this is the
+    /// mean step lag of consumed groups.
     pub step_lag: f64,
 }
 
-/// What a schedule came to under some settings.
+/// The predicted outcome of a run under some settings.
 ///
-/// It cannot know that other weights would have written other text, nor that an engine whose speed depends on its load
-/// would have run at another speed.
+/// The prediction does not know that other weights write other text, or that an engine's speed can depend on its load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Outcome {
-    /// The settings.
+    /// The settings of the prediction.
     pub settings: Settings,
-    /// The seed of durations that the recorded run does not tell.
+    /// The seed that chooses durations for work that was not recorded.
     pub seed: u64,
-    /// Training steps made.
+    /// How many training steps are made.
     pub steps: u64,
-    /// Publications after steps.
+    /// How many publications follow steps.
     pub publications: u64,
-    /// What was trained on.
+    /// The consumed groups.
     pub consumed: Amount,
-    /// What was excluded, by the reason's name.
+    /// The excluded groups, by the name of the reason.
     pub wasted: BTreeMap<&'static str, Amount>,
-    /// Groups leased and neither consumed nor excluded at the end; tokens of those completed.
+    /// The groups that are leased and not settled at the end, with the tokens of the completed ones.
     pub left: Amount,
-    /// Leases beyond the first of a prompt.
+    /// How many leases are not the first of their prompt.
     pub retries: u64,
-    /// Version gap of consumed groups.
+    /// The version gap of consumed groups.
     pub gap: Series,
-    /// Version gap of stale groups when they were excluded.
+    /// The version gap of stale groups when they are excluded.
     pub stale_gap: Series,
-    /// Step lag of consumed groups.
+    /// The step lag of consumed groups.
     pub step_lag: Series,
-    /// How long the learner waited for each batch, once free.
+    /// How long the learner, once free, waits for each batch.
     pub learner_wait: Durations,
-    /// Where generation stood still.
+    /// The slot time that is lost.
     pub stall: Stall,
-    /// From the opening of the run to its end, in nanoseconds.
+    /// The time from the opening of the run to its end, in nanoseconds.
     pub wall_ns: u64,
     /// Whether exclusion favours short groups.
     pub length: LengthBias,
-    /// Little's law; absent where no batch was taken.
+    /// Little's law; `None` if no batch is taken.
     pub little: Option<Little>,
-    /// How much of this rests on durations that were not recorded.
+    /// How much of the prediction rests on durations that were not recorded.
     pub modelled: Modelled,
 }
 
@@ -177,7 +181,7 @@ impl Outcome {
         }
     }
 
-    /// Everything excluded.
+    /// Returns the excluded groups, for all reasons together.
     pub fn wasted_total(&self) -> Amount {
         self.wasted.values().fold(Amount::default(), |sum, amount| Amount {
             groups: sum.groups + amount.groups,

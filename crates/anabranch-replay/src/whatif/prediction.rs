@@ -1,88 +1,92 @@
-//! A simulated schedule in full: what became of each group, and when.
+//! A predicted schedule in full: what becomes of each group, and when.
 
 use serde::Serialize;
 
 use super::{Outcome, Recording, Settings, WhatIfError};
 use crate::whatif::simulation::simulate;
 
-/// What became of a group.
+/// What becomes of a group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "fate", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Fate {
     /// It was trained on.
     Consumed {
-        /// In this training step.
+        /// The training step.
         step: u64,
-        /// With this version gap.
+        /// The version gap.
         gap: Option<u64>,
     },
-    /// It was thrown away.
+    /// It was excluded.
     Excluded {
-        /// The reason's name.
+        /// The name of the reason.
         reason: &'static str,
-        /// Its version gap, where that is why.
+        /// The version gap, if it is the reason.
         gap: Option<u64>,
-        /// Whether its prompt was queued to be leased again.
+        /// Whether the prompt was queued to be leased again.
         retried: bool,
     },
     /// It was neither when the run ended.
     Left,
 }
 
-/// A group of a simulated schedule. Times are in nanoseconds since the session's start.
+/// A group of a predicted schedule. Times are in nanoseconds since the session's start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PredictedGroup {
-    /// Its prompt: the position in the dataset's order over all epochs.
+    /// The position of its prompt in the dataset's order over all epochs.
     pub position: u64,
-    /// Which attempt at the prompt, from 0.
+    /// The attempt at the prompt, from 0.
     pub attempt: u32,
-    /// Whether durations of it were drawn, because the log does not tell them.
+    /// Whether some of its durations are drawn because they were not recorded.
     pub modelled: bool,
-    /// Its lease.
+    /// When it is leased.
     pub leased_ns: u64,
-    /// Its completion.
+    /// When it is completed.
     pub completed_ns: Option<u64>,
-    /// Its admission to the buffer.
+    /// When it is admitted to the buffer.
     pub admitted_ns: Option<u64>,
-    /// Its departure from the buffer.
+    /// When it leaves the buffer.
     pub dequeued_ns: Option<u64>,
-    /// Its batch or exclusion.
+    /// When its batch is taken, or when it is excluded.
     pub settled_ns: Option<u64>,
-    /// The version that was installed when its first token was sampled; nothing before completion or without a token.
+    /// The version that was installed when its first token was sampled; `None` before completion or without a token.
     pub oldest: Option<u64>,
-    /// The publications that came after its first token and before its batch, counted as they happened.
+    /// How many publications came after its first token and before its batch.
     pub publications: u64,
-    /// What became of it.
+    /// What becomes of it.
     pub fate: Fate,
 }
 
-/// A training step of a simulated schedule. Times are in nanoseconds since the session's start.
+/// A training step of a predicted schedule. Times are in nanoseconds since the session's start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PredictedStep {
-    /// Which step, from 1.
+    /// The number of the step, from 1.
     pub step: u64,
-    /// Its batch.
+    /// When its batch is taken.
     pub taken_ns: u64,
-    /// The step.
+    /// When the step is made.
     pub stepped_ns: u64,
-    /// The installation of its weights, where they were published.
+    /// When its weights are installed, if they are published.
     pub published_ns: Option<u64>,
 }
 
 /// A schedule under some settings, in full.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Prediction {
     /// The totals of the schedule.
     pub outcome: Outcome,
-    /// Its groups, in the order of their settlement; those left come last.
+    /// The groups in the order of their settlement. Groups that are not settled come last.
     pub groups: Vec<PredictedGroup>,
-    /// Its training steps.
+    /// The training steps.
     pub steps: Vec<PredictedStep>,
 }
 
-/// Who is told what a simulation does.
+/// Receives what a simulation does.
 pub(crate) trait Sink {
-    /// Whether publications are counted for each group.
+    /// Whether the simulation counts publications for each group.
     const COUNTS: bool;
 
     fn group(&mut self, group: PredictedGroup);
@@ -100,7 +104,7 @@ impl Sink for () {
     fn published(&mut self, _: u64) {}
 }
 
-/// Keeps everything.
+/// A sink that keeps all groups and steps.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     groups: Vec<PredictedGroup>,
@@ -128,19 +132,19 @@ impl Sink for Kept {
 }
 
 impl Recording {
-    /// What the schedule comes to under `settings`. Work that the recorded run never did takes its duration from what was
-    /// recorded, drawn by `seed`; the same piece of work draws the same under all settings.
+    /// Predicts the outcome under `settings`. Work that the recorded run never did takes its duration from recorded
+    /// work, which `seed` chooses. The same piece of work gets the same duration under all settings.
     ///
     /// # Errors
-    /// [`WhatIfError::Argument`] where no pipeline can have these settings.
+    /// Returns [`WhatIfError::Argument`] if no pipeline can have these settings.
     pub fn outcome(&self, settings: &Settings, seed: u64) -> Result<Outcome, WhatIfError> {
         Ok(simulate(self, settings, seed, ())?.0)
     }
 
-    /// The same with every group and step.
+    /// Predicts the outcome under `settings` as [`outcome`](Self::outcome) does, with every group and step.
     ///
     /// # Errors
-    /// [`WhatIfError::Argument`] where no pipeline can have these settings.
+    /// Returns [`WhatIfError::Argument`] if no pipeline can have these settings.
     pub fn predict(&self, settings: &Settings, seed: u64) -> Result<Prediction, WhatIfError> {
         let (outcome, Kept { groups, mut steps }) = simulate(self, settings, seed, Kept::default())?;
         steps.truncate(outcome.steps as usize);

@@ -1,4 +1,4 @@
-//! From events to a recording.
+//! The recorder, which turns events into a recording.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use crate::schedule::Schedule;
 mod learner;
 mod sessions;
 
-/// A lease not yet settled.
+/// A lease that is not settled yet.
 #[derive(Copy, Clone, Debug)]
 struct Open {
     spec: u32,
     leased: u64,
     completed: Option<u64>,
-    /// When, and the record: it tells the order of those admitted at one time.
+    /// When it was admitted, and the record, which gives the order of groups admitted at one time.
     admitted: Option<(u64, Seq)>,
-    /// Operators work on it.
+    /// Whether operators work on it.
     worked_on: bool,
-    /// An earlier session issued it.
+    /// Whether an earlier session issued it.
     earlier: bool,
 }
 
@@ -38,7 +38,7 @@ struct Departure {
     spec: u32,
 }
 
-/// Reads a log, event by event, checking its schedule on the way (see [`self_check`](crate::self_check)).
+/// Reads a log, event by event, and checks its schedule as [`self_check`](crate::self_check) does.
 #[derive(Debug, Default)]
 pub struct Recorder {
     first_session: bool,
@@ -51,35 +51,35 @@ pub struct Recorder {
     publishing: Option<(PublicationCost, u64)>,
     installing: Option<(PublicationCost, u64, u64)>,
     open: ById<Open>,
-    /// Retries queued, and the lease before each.
+    /// The retries that are queued, and the lease before each.
     queued: ById<u32>,
     working: usize,
-    /// When they last did not work on as many groups as they may.
+    /// Since when operators could take on another group.
     unblocked: u64,
     departures: Vec<Departure>,
-    /// Completed groups that no record has placed yet, and the last lease since.
+    /// Completed groups without a later record, and the last lease since each completion.
     arriving: Vec<(u32, Option<u64>)>,
-    /// The end of what the learner did last.
+    /// When the learner's last work ended.
     free: u64,
-    /// When the last batch was taken, until it is trained on.
+    /// When the last batch was taken, if its training step is not made yet.
     taken: Option<u64>,
     closed: bool,
     session: Session,
     sessions: Vec<Session>,
-    /// Whether groups have moved in this session.
+    /// Whether this session has records of groups already.
     moved: bool,
-    /// Weights of an earlier session, installed again as this version, and when.
+    /// The version that was installed again after a restart, and when.
     reinstalled: Option<(u64, u64)>,
     specs: Vec<Spec>,
     ends: Vec<u64>,
     fresh: Vec<u32>,
     steps: Vec<StepCost>,
     publications: Vec<PublicationCost>,
-    /// For each of them: the pause, when the engines stood still, and the last sample's end between the two.
+    /// For each publication: when the pause began, when the engines stood still, and the last sample's end in between.
     drains: Vec<(u64, u64, u64)>,
-    /// Ends of samples since the last publication began.
+    /// The ends of samples since the last publication began.
     ended_since: Vec<u64>,
-    /// Groups completed during it: what they are, when they were leased and completed, and their samples.
+    /// Groups completed during the last publication: index, lease, completion, and samples.
     deferred: Vec<(u32, u64, u64, Vec<SampleSummary>)>,
 }
 
@@ -88,17 +88,17 @@ fn int(fields: &Fields, field: &str) -> u64 {
 }
 
 impl Recorder {
-    /// A recorder that has read nothing.
+    /// Creates a recorder that has read no event.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A recorder that reads the first session of a run only, up to where it was cut off.
+    /// Creates a recorder that reads only the first session of a run.
     pub fn of_first_session() -> Self {
         Self { first_session: true, ..Self::default() }
     }
 
-    /// Takes the next event.
+    /// Adds the next event of the run.
     pub fn push(&mut self, event: &Event) {
         if self.first_session && event.session > 0 {
             return;
@@ -146,7 +146,7 @@ impl Recorder {
             self.samples = samples;
         }
         if operator == "batch" && !self.known.contains_key("buffer") {
-            // A buffer would have told of itself before: the groups completed so far are in the batch.
+            // A buffer would have recorded its settings before. So the groups completed so far are in the batch.
             let completed = self.open.values_mut().filter(|open| open.completed.is_some());
             let departed = completed.filter(|open| open.worked_on).map(|open| open.worked_on = false).count();
             for _ in 0..departed {
@@ -159,7 +159,7 @@ impl Recorder {
             self.session.mode = mode;
         }
         let before = self.known.insert(operator.to_owned(), settings.clone()).unwrap_or_else(|| settings.clone());
-        // The mode may be another in each session.
+        // The mode may change between sessions.
         let own = |field: &String| operator == "publish" && field == "mode";
         let changed = settings.keys().chain(before.keys()).find(|&f| settings.get(f) != before.get(f) && !own(f));
         if let Some(field) = changed {
@@ -173,7 +173,7 @@ impl Recorder {
         }
     }
 
-    /// The cost of training step `number`, from 1.
+    /// Returns the cost of training step `number`, from 1.
     fn step(&mut self, number: u64) -> Option<&mut StepCost> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         if index == self.steps.len() {
@@ -193,12 +193,12 @@ impl Recorder {
                 self.fresh[index] = spec;
             }
             (None, Some(before)) => self.last_issue(before).next = spec,
-            _ => return self.refuse("the log has leases that no source of prompts issued: they cannot be replayed"),
+            _ => return self.refuse("cannot replay leases that did not come from a source of prompts"),
         }
         self.issued(event, id);
     }
 
-    /// The last issue of a lease.
+    /// Returns the last issue of a lease.
     fn last_issue(&mut self, mut spec: u32) -> &mut Spec {
         while self.specs[spec as usize].again != NONE {
             spec = self.specs[spec as usize].again;
@@ -209,7 +209,7 @@ impl Recorder {
     fn reissued(&mut self, event: &Event, id: &GroupId) {
         let spec = self.specs.len() as u32;
         let Some(open) = self.open.get(id).copied() else {
-            return self.refuse("the log re-issues leases that it does not have: it cannot be replayed");
+            return self.refuse("cannot replay the re-issue of a lease that the log does not have");
         };
         self.specs[open.spec as usize].again = spec;
         self.issued(event, id);
@@ -217,7 +217,7 @@ impl Recorder {
 
     fn issued(&mut self, event: &Event, id: &GroupId) {
         let spec = self.specs.len() as u32;
-        // It also waited until operators worked on fewer groups than they may.
+        // The lease also waited until operators could take on another group.
         let delay = event.delay.min(event.at.saturating_sub(self.unblocked));
         self.working += 1;
         self.arriving.iter_mut().for_each(|(_, lease)| *lease = Some(event.at));
@@ -246,7 +246,7 @@ impl Recorder {
         self.open.insert(id.clone(), open);
     }
 
-    /// A group is no longer worked on.
+    /// Notes that operators no longer work on a group.
     fn departed(&mut self, at: u64) {
         if self.working == self.bound {
             self.unblocked = at;
@@ -259,10 +259,11 @@ impl Recorder {
         let Some(open) = self.open.get_mut(id) else { return };
         open.completed = Some(event.at);
         if !open.worked_on {
-            // Lost too often to be issued again: it never was generated.
+            // The lease was lost too often to be issued again, so the group was never generated.
             return;
         }
-        // Before a buffer it is worked on until its record is durable, which is when it is admitted or waits for room.
+        // If there is a buffer, operators work on the group until its record is durable. Then it is admitted or waits
+        // for room.
         open.worked_on = buffered;
         let Open { spec: index, leased, .. } = *open;
         self.arriving.push((index, None));
@@ -293,14 +294,15 @@ impl Recorder {
         }
     }
 
-    /// Measures what was completed during a publication, once it has ended: when generation stood still is known then.
+    /// Measures the groups that were completed during a publication. Once it has ended, the log tells when generation
+    /// stood still.
     fn measure_deferred(&mut self) {
         for (index, leased, completed, samples) in std::mem::take(&mut self.deferred) {
             self.measure(index, leased, completed, &samples);
         }
     }
 
-    /// How long each sample of a group took, and its first token, without pauses.
+    /// Measures how long each sample of a group took, and its first token, without pauses.
     fn measure(&mut self, index: u32, leased: u64, completed: u64, samples: &[SampleSummary]) {
         let ends = &mut self.ends[index as usize * self.samples..][..self.samples];
         let spec = &mut self.specs[index as usize];
@@ -311,7 +313,8 @@ impl Recorder {
             *end = self.pauses.ended(ended).saturating_sub(began);
             if sample.generated > 0 {
                 let token = self.pauses.generated(first_token.unwrap_or(ended));
-                // A chunk may bring its first token late: the version tells between which publications it was sampled.
+                // The first token may come late, with its chunk. Its version tells between which publications it was
+                // sampled.
                 let pace = *end / u64::from(sample.generated);
                 let token = match sample.oldest {
                     Some(OldestVersion::Known(version)) => self.pauses.within(version.0, token, began + pace),
@@ -323,7 +326,7 @@ impl Recorder {
         ends.sort_unstable();
     }
 
-    /// Whether publications of this session wait for samples to end.
+    /// Returns whether publications of this session wait for samples to end.
     fn waits(&self) -> bool {
         waits(self.session.mode)
     }
@@ -343,7 +346,7 @@ impl Recorder {
             spec.room = if waited { event.delay } else { 0 };
         } else if waited {
             spec.room = event.delay;
-            // While a group waits for room nothing is leased: this one came to wait only after the last lease.
+            // While a group waits for room nothing is leased. So this group began to wait only after the last lease.
             spec.arrival = lease.zip(open.completed).map_or(0, |(lease, completed)| lease - completed + 1);
         } else {
             spec.arrival = event.delay;
@@ -365,7 +368,7 @@ impl Recorder {
         let spec = &mut self.specs[open.spec as usize];
         (spec.settled_at, spec.settlement) = (event.at, Settlement::Excluded(reason.name()));
         spec.verdict = match reason {
-            // It was cut off: what would have been said of it is not known.
+            // The generation was cut off, so the verdict on the whole group is not known.
             Reason::Aborted if spec.cut => Verdict::Passed,
             Reason::Aborted => Verdict::Aborted,
             Reason::Filtered { .. } => Verdict::Filtered,

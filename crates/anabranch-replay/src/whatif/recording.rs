@@ -1,4 +1,4 @@
-//! What a log tells of how long everything took: all that a schedule under other settings needs.
+//! The recording: the durations of a log, which a schedule under other settings needs.
 
 use anabranch_core::WeightSync;
 
@@ -7,7 +7,7 @@ use super::Settings;
 /// No index.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What the entry checks and filters said of a group: an input, whatever the settings.
+/// The verdict of the entry checks and filters on a group. It is an input under all settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
@@ -18,7 +18,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The reason's name, as [`anabranch_core::Reason::name`] gives it.
+    /// Returns the reason's name, as [`anabranch_core::Reason::name`] gives it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Passed => "",
@@ -34,64 +34,64 @@ impl Verdict {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Settlement {
     Left,
-    /// In this training step.
+    /// Consumed by this training step.
     Consumed(u64),
-    /// For the reason of this name.
+    /// Excluded for the reason of this name.
     Excluded(&'static str),
 }
 
-/// One recorded lease and its group. All times are in nanoseconds; delays follow the last enabler.
+/// One recorded lease and its group. All times are in nanoseconds. A delay is the time since the last enabler.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
-    /// Its prompt's next attempt.
+    /// The next attempt at the prompt, or `NONE`.
     pub(crate) next: u32,
-    /// The same lease, issued again after a restart.
+    /// The same lease, issued again after a restart, or `NONE`.
     pub(crate) again: u32,
     pub(crate) verdict: Verdict,
-    /// Its version counts as known.
+    /// Whether the versions of all its samples are known.
     pub(crate) known: bool,
-    /// Its generation was cut off: by a publication that aborts, or by the log's end.
+    /// Whether its generation was cut off, by an aborting publication, a restart or the log's end.
     pub(crate) cut: bool,
-    /// Tokens generated.
+    /// How many tokens were generated.
     pub(crate) tokens: u64,
-    /// Sequence number of its `Completed` record: what decides ties.
+    /// The sequence number of its `Completed` record, which decides ties.
     pub(crate) key: u64,
-    /// From the lease to the first token of any sample, without pauses; `u64::MAX` where there is none.
+    /// The time from the lease to the first token of any sample, without pauses; `u64::MAX` without a token.
     pub(crate) first: u64,
-    /// Of the lease.
+    /// The delay of the lease.
     pub(crate) lease: u64,
-    /// From the last sample's end to the group's completion: scoring.
+    /// The time from the last sample's end to the group's completion: scoring.
     pub(crate) completion: u64,
-    /// From completion to admission or exclusion, where no room was waited for.
+    /// The time from completion to admission or exclusion, if the group did not wait for room.
     pub(crate) arrival: u64,
-    /// From the departure that made room to admission.
+    /// The time from the departure that made room to admission.
     pub(crate) room: u64,
-    /// Of the departure from the buffer.
+    /// The delay of the departure from the buffer.
     pub(crate) dequeue: u64,
-    /// From the departure to the exclusion.
+    /// The time from the departure to the exclusion.
     pub(crate) exit: u64,
-    /// When it was leased and settled, and how: what a simulation is compared with.
+    /// When it was leased and settled, and how, to compare a simulation with.
     pub(crate) leased_at: u64,
     pub(crate) settled_at: u64,
     pub(crate) settlement: Settlement,
 }
 
-/// What a training step took.
+/// The durations of a training step.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct StepCost {
-    /// Sequence number of its `Stepped` record.
+    /// The sequence number of its `Stepped` record.
     pub(crate) key: u64,
-    /// From the learner's being free to its asking for the first group.
+    /// The time from when the learner is free until it asks for the first group.
     pub(crate) poll: u64,
-    /// From the last group's departure to the batch.
+    /// The time from the last group's departure to the batch.
     pub(crate) take: u64,
-    /// From the batch to the step.
+    /// The time from the batch to the step.
     pub(crate) train: u64,
-    /// From the step to its checkpoint.
+    /// The time from the step to its checkpoint.
     pub(crate) checkpoint: u64,
     /// Whether the step was made.
     pub(crate) made: bool,
-    /// Whether it was made from the log of an earlier session, so that nothing tells how long it took.
+    /// Whether it was made again from the log of an earlier session, so that its duration is unknown.
     pub(crate) retrained: bool,
 }
 
@@ -102,84 +102,88 @@ pub(crate) struct Session {
     pub(crate) opened: u64,
     /// When weights were installed.
     pub(crate) installed: u64,
-    /// When the learner first asked for groups; nothing where the session ended before.
+    /// When the learner first asked for groups; `None` if the session ended before.
     pub(crate) began: Option<u64>,
-    /// Its last event.
+    /// The time of its last event.
     pub(crate) last: u64,
-    /// What became of samples in flight at its publications.
+    /// How its publications treated samples in flight.
     pub(crate) mode: WeightSync,
-    /// Versions begun and not published.
+    /// How many versions were begun and not published.
     pub(crate) burned: u64,
 }
 
-/// What a publication took.
+/// The durations of a publication.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct PublicationCost {
     /// The training step it followed.
     pub(crate) step: u64,
-    /// Sequence number of its `Publishing` record.
+    /// The sequence number of its `Publishing` record.
     pub(crate) key: u64,
-    /// From the step or its checkpoint to `Publishing`.
+    /// The time from the step or its checkpoint to `Publishing`.
     pub(crate) begin: u64,
-    /// From there to the pause.
+    /// The time from `Publishing` to the pause.
     pub(crate) ack: u64,
-    /// How long samples were still continued then, where the engines wait for none to end.
+    /// How long samples were still continued in the pause, if the engines do not wait for samples to end.
     pub(crate) linger: u64,
-    /// Until the engines stood still, once nothing ran where they wait for that.
+    /// The time from then until the engines stood still. If the engines wait for samples, it begins when no sample
+    /// runs.
     pub(crate) quiesce: u64,
-    /// From the pause to the engines' standing still.
+    /// The time from the pause until the engines stood still.
     pub(crate) drained: u64,
-    /// Until the weights were installed.
+    /// The time from then until the weights were installed.
     pub(crate) install: u64,
-    /// Until generation went on.
+    /// The time from then until generation continued.
     pub(crate) resume: u64,
 }
 
-/// A recorded run, reduced to what its schedule depends on; about 130 bytes and 8 a sample for each group.
+/// A recorded run, reduced to the durations on which its schedule depends. A group takes about 130 bytes, and a sample
+/// 8.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub(crate) settings: Settings,
     pub(crate) specs: Vec<Spec>,
-    /// From the lease to the end of each sample, without pauses, ascending: `settings.samples` for each of `specs`.
+    /// The time from the lease to the end of each sample, without pauses: `settings.samples` ascending times for each
+    /// spec.
     pub(crate) ends: Vec<u64>,
     /// The first lease of each position of the dataset.
     pub(crate) fresh: Vec<u32>,
-    /// Positions that the dataset has.
+    /// How many positions the dataset has, over all epochs.
     pub(crate) positions: u64,
-    /// Groups whose durations are known whole.
+    /// The groups whose generation was not cut off.
     pub(crate) whole: Vec<u32>,
-    /// Those of them that no filter refused: what a prompt that is leased again can draw, since its group passed before.
+    /// The groups of `whole` that passed the filters. A prompt that is leased again draws from these, because its group
+    /// passed the filters before.
     pub(crate) unfiltered: Vec<u32>,
-    /// By training step, the first being step 1.
+    /// The training steps, from step 1.
     pub(crate) steps: Vec<StepCost>,
-    /// How long the learner took to ask for groups after the last of them.
+    /// How long the learner took to ask for groups after the last training step.
     pub(crate) last_poll: u64,
-    /// By training step.
+    /// The publications, by training step.
     pub(crate) publications: Vec<PublicationCost>,
-    /// When what the learner did last was over.
+    /// When the learner's last work ended.
     pub(crate) ended: u64,
-    /// At least one of them began.
+    /// The sessions. The learner asked for groups in at least one of them.
     pub(crate) sessions: Vec<Session>,
 }
 
 impl Recording {
-    /// The settings of the log. Change a copy and ask [`outcome`](Self::outcome).
+    /// Returns the settings of the log. Change a copy of them and pass it to [`outcome`](Self::outcome).
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Groups leased in the log.
+    /// Returns how many leases the log has, including those issued again after a restart.
     pub fn groups(&self) -> usize {
         self.specs.len()
     }
 
-    /// The ends of a group's samples.
+    /// Returns the ends of a group's samples.
     pub(crate) fn ends(&self, spec: u32) -> &[u64] {
         let samples = self.settings.samples;
         &self.ends[spec as usize * samples..][..samples]
     }
 
-    /// From a group's lease to the end of its last sample.
+    /// Returns the time from a group's lease to the end of its last sample.
     pub(crate) fn length(&self, spec: u32) -> u64 {
         self.ends(spec).last().copied().unwrap_or_default()
     }

@@ -1,29 +1,31 @@
-//! How well the simulation tells the log itself.
+//! The reproduction of a log: how well the simulation predicts what was recorded.
 
 use serde::Serialize;
 
 use super::recording::{NONE, Settlement};
 use super::{Fate, PredictedGroup, Recording, Share, WhatIfError};
 
-/// How well the simulation, under the settings of the log, tells what the log does.
+/// How well the simulation, under the settings of the log, predicts what was recorded.
 ///
-/// All groups are told right, to the nanosecond, unless independent moments fell together, or came closer than what
-/// happens between two records of a task: then either order was possible, and the log does not tell why it took one.
+/// It predicts all groups to the nanosecond, unless independent moments came at the same time, or so close that work
+/// between two records of a task lies in between. Either order was possible then, and the log does not tell why it has
+/// one of them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reproduction {
-    /// Groups told to end as they did: consumed in that step, excluded for that reason, or left.
+    /// The share of groups whose end is predicted as recorded: the training step, the reason of the exclusion, or
+    /// neither.
     pub fates: Share,
-    /// Those of them told to be leased and settled exactly when they were.
+    /// The share of groups that are also predicted to be leased and settled exactly when they were.
     pub times: Share,
-    /// The first group by lease told otherwise: position of its prompt, and attempt.
+    /// The first group, by lease, that is predicted otherwise: the position of its prompt, and the attempt.
     pub first: Option<(u64, u32)>,
 }
 
 impl Recording {
-    /// Simulates the log under its own settings, and compares.
+    /// Simulates the log under its own settings, and compares the prediction with the log.
     ///
     /// # Errors
-    /// [`WhatIfError::Argument`] where no pipeline can have the log's settings.
+    /// Returns [`WhatIfError::Argument`] if no pipeline can have the log's settings.
     pub fn reproduction(&self) -> Result<Reproduction, WhatIfError> {
         let (mut fates, mut times) = (Share::default(), Share::default());
         let mut first: Option<(u64, (u64, u32))> = None;
@@ -44,7 +46,7 @@ impl Recording {
                 first = Some(first.map_or(differs, |first| first.min(differs)));
             }
         }
-        // What the simulation never leased is told wrong too.
+        // A group that the simulation never leased is predicted wrong too.
         let told = fates.of;
         let leases = self.specs.iter().filter(|spec| spec.again == NONE).count() as u64;
         let missing = leases.saturating_sub(told);
@@ -54,9 +56,9 @@ impl Recording {
         Ok(Reproduction { fates, times, first: first.map(|(_, group)| group) })
     }
 
-    /// Whether the group ended as it did, and when it did.
+    /// Returns whether the group's end is predicted as recorded, and whether its time is.
     fn compare(&self, spec: &super::recording::Spec, group: &PredictedGroup) -> (bool, bool) {
-        // What the log's last step did not wait for may be told or not.
+        // The log may or may not have what its last step did not wait for.
         let over = |at: u64| self.settings.steps.is_some() && at >= self.ended;
         let settlement = if over(spec.settled_at) { Settlement::Left } else { spec.settlement };
         let fate = if group.settled_ns.is_some_and(over) { Fate::Left } else { group.fate };
@@ -72,14 +74,14 @@ impl Recording {
         }
     }
 
-    /// The recorded lease of a prompt's attempt.
+    /// Returns the recorded lease of an attempt at a prompt, or `NONE`.
     pub(crate) fn recorded_attempt(&self, position: u64, attempt: u32) -> u32 {
         let first = self.fresh.get(position as usize).copied().unwrap_or(NONE);
         (0..attempt)
             .fold(first, |spec, _| self.specs.get(self.last_issue(spec) as usize).map_or(NONE, |spec| spec.next))
     }
 
-    /// The last issue of a recorded lease.
+    /// Returns the last issue of a recorded lease.
     pub(crate) fn last_issue(&self, mut spec: u32) -> u32 {
         while let Some(again) = self.specs.get(spec as usize).map(|spec| spec.again).filter(|&again| again != NONE) {
             spec = again;

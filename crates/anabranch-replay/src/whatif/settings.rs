@@ -1,4 +1,4 @@
-//! The settings of a schedule: those of a log, and those asked about.
+//! The settings of a schedule, recorded or asked about.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,33 @@ use crate::configuration::Staleness;
 /// What decides a schedule, beside how long things take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Groups that may be generated at once.
+    /// How many groups may be generated at once.
     pub in_flight: usize,
-    /// Samples of a group.
+    /// How many samples a group has.
     pub samples: usize,
-    /// Whether a slot is for a sample; else it is for a group.
+    /// Whether a slot is for a sample. If not, it is for a group.
     pub slot_per_sample: bool,
-    /// Groups that the buffer holds; nothing for the synchronous schedule.
+    /// How many groups the buffer holds; `None` for the synchronous schedule.
     pub capacity: Option<usize>,
-    /// In which order they leave it.
+    /// The order in which groups leave the buffer.
     pub order: Order,
     /// The largest version gap that may be trained on.
     pub max_staleness: Option<u64>,
     /// Whether a group of unknown version may pass a limit.
     pub allow_unknown: bool,
-    /// Groups of a batch.
+    /// How many groups a batch has.
     pub batch: usize,
-    /// Whether the last batch is emitted where it is not full.
+    /// Whether the last batch is emitted even if it is not full.
     pub emit_partial: bool,
-    /// Training steps between publications; nothing where they follow the steps that they followed in the log.
+    /// How many training steps lie between publications; `None` to publish after the same steps as in the log.
     pub update_interval: Option<u64>,
-    /// What becomes of the samples in flight when weights are published; nothing where it is as in each session of the log.
+    /// How a publication treats samples in flight; `None` to do as each session of the log did.
     #[serde(serialize_with = "mode_name")]
     pub mode: Option<WeightSync>,
-    /// Leases of a prompt whose groups are aborted or stale, the first among them; nothing where they are dropped.
+    /// How many leases a prompt can have, including the first, if its groups are aborted or stale; `None` to drop the
+    /// prompt.
     pub max_attempts: Option<u32>,
-    /// Training steps after which the run is over; nothing if the run continues until no prompt is left.
+    /// How many training steps the run makes; `None` to continue until no prompt is left.
     pub steps: Option<u64>,
 }
 
@@ -50,16 +51,18 @@ fn count(fields: Option<&Fields>, field: &str) -> Option<u64> {
 }
 
 impl Settings {
-    /// Reads the settings of a log's operators. `mode` is that of all its publications, where there is one.
+    /// Reads the settings of a log's operators. `mode` is the mode of all its publications, if they have the same.
     pub(crate) fn read(known: &BTreeMap<String, Fields>, mode: Option<WeightSync>) -> Result<Self, WhatIfError> {
         let fields = |operator: &str| known.get(operator);
         let needed = |operator: &'static str, field: &str| {
             count(fields(operator), field).ok_or_else(|| {
-                WhatIfError::Unsupported(format!("the log tells no `{field}` of .{operator}: nothing can be replayed"))
+                WhatIfError::Unsupported(format!(
+                    "expected the setting `{field}` of .{operator} in the log, found none"
+                ))
             })
         };
         if count(fields("buffer"), "bytes").is_some() {
-            let message = "the buffer is bounded in bytes, which the events do not tell of a group";
+            let message = "cannot replay a buffer bounded in bytes: the log does not have the bytes of each group";
             return Err(WhatIfError::Unsupported(message.to_owned()));
         }
         let text = |operator: &str, field: &str| fields(operator).and_then(|fields| fields.get(field)?.as_text());
@@ -73,9 +76,7 @@ impl Settings {
             samples: needed("generate", "samples")? as usize,
             slot_per_sample: text("generate", "granularity") != Some("group"),
             capacity: count(fields("buffer"), "groups").map(|groups| groups as usize),
-            order: text("buffer", "order")
-                .map_or(Ok(Order::Fifo), str::parse)
-                .map_err(|error| WhatIfError::Argument { argument: "order", message: error.to_string() })?,
+            order: text("buffer", "order").map_or(Ok(Order::Fifo), str::parse).map_err(WhatIfError::Order)?,
             max_staleness: staleness.max_staleness(),
             allow_unknown: staleness.allows_unknown(),
             batch: needed("batch", "groups")? as usize,
@@ -87,7 +88,7 @@ impl Settings {
         })
     }
 
-    /// Refuses what no pipeline can have.
+    /// Returns an error if no pipeline can have these settings.
     pub(crate) fn check(&self) -> Result<(), WhatIfError> {
         let zero = [
             ("in_flight", self.in_flight == 0),
@@ -99,21 +100,21 @@ impl Settings {
             ("steps", self.steps == Some(0)),
         ];
         zero.into_iter().find(|(_, zero)| *zero).map_or(Ok(()), |(argument, _)| {
-            Err(WhatIfError::Argument { argument, message: "must be at least 1".to_owned() })
+            Err(WhatIfError::Argument { argument, message: "expected at least 1, found 0".to_owned() })
         })
     }
 
-    /// Generation slots.
+    /// Returns the number of generation slots.
     pub(crate) fn slots(&self) -> usize {
         self.in_flight * self.slots_of_group()
     }
 
-    /// Slots that a group takes.
+    /// Returns the number of slots that a group takes.
     pub(crate) fn slots_of_group(&self) -> usize {
         if self.slot_per_sample { self.samples } else { 1 }
     }
 
-    /// The most groups that operators may work on at once.
+    /// Returns the largest number of groups that operators may work on at once.
     pub(crate) fn working_bound(&self) -> usize {
         if self.slot_per_sample { (self.in_flight - 1) * self.samples + 1 } else { self.in_flight }
     }

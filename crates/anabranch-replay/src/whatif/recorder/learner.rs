@@ -1,4 +1,4 @@
-//! What the recorder reads of the learner: departures from the buffer, batches and publications.
+//! The learner's records: departures from the buffer, batches and publications.
 
 use anabranch_core::{Event, EventKind, TakenGroup};
 
@@ -28,7 +28,7 @@ impl Recorder {
         self.taken = Some(event.at);
     }
 
-    /// Attributes the departures since the last batch; gives how long the learner took to ask for the first group.
+    /// Measures the departures since the last batch. Returns how long the learner took to ask for the first group.
     pub(super) fn depart(&mut self) -> u64 {
         let mut departures = std::mem::take(&mut self.departures);
         departures.sort_by_key(|departure| (departure.at, departure.admitted));
@@ -56,7 +56,7 @@ impl Recorder {
                 self.publishing = Some((cost, event.at));
                 self.ended_since.clear();
                 if !self.moved {
-                    // Weights installed again are followed by those that are due.
+                    // After weights are installed again, the publication that is due follows.
                     self.session.began = None;
                 }
             }
@@ -75,7 +75,7 @@ impl Recorder {
                     at
                 } else if let Some((mut cost, began, paused)) = self.installing.take() {
                     let installed = paused + cost.install;
-                    // An engine does not stop at once: samples that ended tell how long it went on.
+                    // An engine does not stop at once. The ends of samples show for how long it continued.
                     let ended = self.ended_since.drain(..).filter(|ended| (began..=paused).contains(ended)).max();
                     let until = ended.unwrap_or(began);
                     let (from, linger) = if self.waits() { (paused, 0) } else { (until, until - began) };

@@ -1,4 +1,4 @@
-//! The end of a session, and of the log.
+//! The ends of sessions, and of the log.
 
 use anabranch_core::Event;
 
@@ -8,7 +8,7 @@ use crate::whatif::recording::{Session, Verdict};
 use crate::whatif::{Recording, Settings, WhatIfError};
 
 impl Recorder {
-    /// The session before is over: what it left open is carried over.
+    /// Ends a session. Returns how long the learner took to ask for groups after the session's last batch.
     fn close_session(&mut self) -> u64 {
         // Stale groups may have left after the last batch.
         let last_poll = self.depart();
@@ -46,11 +46,11 @@ impl Recorder {
         self.ended_since.clear();
     }
 
-    /// The recording.
+    /// Returns the recording.
     ///
     /// # Errors
-    /// [`WhatIfError::Mismatch`] where the schedule of the log does not add up, [`WhatIfError::Unsupported`] where it
-    /// cannot be replayed.
+    /// Returns [`WhatIfError::Mismatch`] if the schedule of the log does not add up, and another [`WhatIfError`] if the
+    /// log cannot be replayed.
     pub fn finish(mut self) -> Result<Recording, WhatIfError> {
         std::mem::take(&mut self.schedule).finish()?;
         if let Some(refused) = self.refused.take() {
@@ -60,7 +60,7 @@ impl Recorder {
         if self.sessions.iter().all(|session| session.began.is_none())
             || self.publications.first().is_none_or(|first| first.step > 0)
         {
-            return Err(WhatIfError::Unsupported("the log begins without weights on the engines".to_owned()));
+            return Err(WhatIfError::Unsupported("expected the first weights to be published in the log".to_owned()));
         }
         let whole: Vec<u32> = (0..).zip(&self.specs).filter(|(_, spec)| !spec.cut).map(|(index, _)| index).collect();
         let kept = |&index: &u32| matches!(self.specs[index as usize].verdict, Verdict::Passed | Verdict::Aborted);
@@ -71,8 +71,8 @@ impl Recorder {
         let made = self.steps.iter().filter(|step| step.made).count();
         self.steps.truncate(made);
         if whole.is_empty() || made == 0 {
-            let what = if whole.is_empty() { "group was completed" } else { "training step was made" };
-            return Err(WhatIfError::Unsupported(format!("no {what}: there are no durations to replay")));
+            let what = if whole.is_empty() { "completed group" } else { "training step" };
+            return Err(WhatIfError::Unsupported(format!("expected at least one {what} in the log, found none")));
         }
         let mut modes = self.sessions.iter().filter(|session| session.began.is_some()).map(|session| session.mode);
         let mode = modes.next().filter(|mode| modes.all(|other| other == *mode));
