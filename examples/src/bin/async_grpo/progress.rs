@@ -44,9 +44,9 @@ impl Progress {
         let metrics = self.run.metrics();
         let tokens = metrics.counters.generated_tokens - self.tokens_before;
         let rate = tokens as f64 / self.begun.elapsed().as_secs_f64().max(1e-9);
-        let queue = metrics.gauges.queue.unwrap_or(0);
+        let (queue, upstream) = (metrics.gauges.queue.unwrap_or(0), metrics.gauges.in_flight + metrics.gauges.waiting);
         let buffer = self.capacity.map_or("no buffer".to_owned(), |capacity| format!("buffer {queue}/{capacity}"));
-        let line = format!("{step} | {rate:.0} tok/s | in flight {} | {buffer}", self.run.upstream());
+        let line = format!("{step} | {rate:.0} tok/s | in flight {upstream} | {buffer}");
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step.step.0);
