@@ -29,9 +29,8 @@ async fn operators_tell_that_they_have_ended() {
     };
     let (recorded, engine) = fresh().await;
     ends(recorded.run.prompts(dataset(4)), 4, "prompts").await;
-    let groups = |run: &anabranch_stream::Run| {
-        run.prompts(dataset(4)).generate(&engine, InFlight::groups(2), Samples(2))
-    };
+    let groups =
+        |run: &anabranch_stream::Run| run.prompts(dataset(4)).generate(&engine, InFlight::groups(2), Samples(2));
     ends(groups(&fresh().await.0.run), 4, "generate").await;
     ends(groups(&fresh().await.0.run).score(|_| 1.0), 4, "score").await;
     let scored = groups(&fresh().await.0.run).score_async(|_| async { Ok::<_, String>(1.0) });
