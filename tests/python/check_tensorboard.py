@@ -1,6 +1,6 @@
 """Reads event files with TensorBoard's own reader and compares them with what was written.
 
-usage: check_tensorboard.py PROGRAM, the built example `events` of anabranch-tensorboard
+usage: check_tensorboard.py PROGRAM, the built example `tensorboard_events` of anabranch-metrics
 """
 
 import json
