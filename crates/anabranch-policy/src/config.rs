@@ -63,7 +63,7 @@ impl Config {
     /// Checks that the sizes fit together.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the first field that does not.
+    /// Returns [`PolicyError::Config`] with the first field that does not fit.
     pub fn validate(&self) -> Result<(), PolicyError> {
         for (field, value) in [
             ("vocab_size", self.vocab),
@@ -121,8 +121,9 @@ impl Config {
     /// Reads `config.json`.
     ///
     /// # Errors
-    /// [`PolicyError::Io`] or [`PolicyError::Malformed`] with the path; [`PolicyError::Config`] where the file asks for
-    /// something this model does not implement (attention bias, scaled `RoPE`, an activation other than `SiLU`).
+    /// Returns [`PolicyError::Io`] or [`PolicyError::Malformed`] with the path, and [`PolicyError::Config`] if the file
+    /// asks for something that this model does not implement (attention bias, scaled `RoPE`, an activation other than
+    /// `SiLU`).
     pub fn read(path: &Path) -> Result<Self, PolicyError> {
         let text = std::fs::read_to_string(path).map_err(PolicyError::io("reading", path))?;
         let value: Value = serde_json::from_str(&text).map_err(|error| PolicyError::malformed(path, &error))?;
@@ -135,7 +136,7 @@ impl Config {
     /// Reads the fields of a `config.json`.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the field that is missing, of the wrong type, or not implemented.
+    /// Returns [`PolicyError::Config`] with the field that is missing, of the wrong type, or not implemented.
     pub fn from_json(fields: &Map<String, Value>) -> Result<Self, PolicyError> {
         if let Some(kind) = fields.get("model_type").and_then(Value::as_str)
             && kind != "llama"
@@ -213,7 +214,7 @@ impl Config {
     /// Writes `config.json`.
     ///
     /// # Errors
-    /// [`PolicyError::Io`] with the path.
+    /// Returns [`PolicyError::Io`] with the path.
     pub fn write(&self, path: &Path) -> Result<(), PolicyError> {
         let text = format!("{:#}\n", self.to_json());
         std::fs::write(path, text).map_err(PolicyError::io("writing", path))
@@ -248,7 +249,7 @@ fn number(fields: &Map<String, Value>, field: &'static str) -> Result<Option<f64
     }
 }
 
-/// `rope_theta` stands beside the other fields before transformers 5 and inside `rope_parameters` since.
+/// `rope_theta` is beside the other fields before transformers 5, and inside `rope_parameters` since then.
 fn rope_theta(fields: &Map<String, Value>) -> Result<f64, PolicyError> {
     for field in ["rope_scaling", "rope_parameters"] {
         let Some(Value::Object(rope)) = fields.get(field) else {

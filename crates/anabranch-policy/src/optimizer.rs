@@ -1,18 +1,18 @@
-//! Settings of the optimizer and the timeline of its learning rate.
+//! Settings of the optimizer and its learning-rate schedule.
 
 use crate::error::PolicyError;
 
 /// `AdamW` (Loshchilov & Hutter 2019) with gradient clipping and a learning-rate schedule. Norms do not decay.
 ///
-/// The schedule counts optimizer updates from 1: linear warm-up to the full rate at update `warmup`, constant, and where
-/// `decay` is set linear down to a floor that is then held.
+/// The schedule counts optimizer updates from 1: linear warm-up to the full rate at update `warmup`, constant, and, if
+/// `decay` is set, linear down to a floor that is then held.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
     /// The full learning rate.
     pub learning_rate: f64,
     /// Updates until the full rate is reached; 0 for none.
     pub warmup: u64,
-    /// How the rate falls, where it does.
+    /// How the rate falls; `None` if it stays constant.
     pub decay: Option<LinearDecay>,
     /// Decay rate of the first moment.
     pub beta1: f64,
@@ -54,7 +54,7 @@ impl Default for AdamW {
 }
 
 impl AdamW {
-    /// The learning rate of update `update`, from 1.
+    /// Returns the learning rate of update `update`, from 1.
     pub fn rate(&self, update: u64) -> f64 {
         let warmup = (update as f64 / self.warmup.max(1) as f64).min(1.0);
         let decay = self.decay.map_or(1.0, |decay| {
@@ -68,7 +68,7 @@ impl AdamW {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the first that makes no sense.
+    /// Returns [`PolicyError::Config`] with the first setting that is out of range.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let refuse = |field, found: f64, expected: &str| {
             Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })

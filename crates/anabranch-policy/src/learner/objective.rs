@@ -1,4 +1,4 @@
-//! What the learner maximises.
+//! The objective that the learner maximises.
 
 use anabranch_kernels::{advantage, policy_loss};
 
@@ -28,14 +28,14 @@ impl Advantage {
     }
 }
 
-/// What the probability ratio of the clipped loss is taken against.
+/// The log-probs against which the ratio of the clipped loss is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratio {
     /// The log-probs that the engine recorded: e^(ℓ−b).
     Recorded,
     /// The weights at the start of the step, e^(ℓ−p), the loss weighted by e^(p−b) (Hilton 2021; `AReaL` 2025).
     Decoupled,
-    /// As `Decoupled`, the weight cut off at a cap: truncated importance sampling.
+    /// As `Decoupled`, with a largest weight: truncated importance sampling.
     Truncated {
         /// The cap.
         cap: f64,
@@ -44,8 +44,9 @@ pub enum Ratio {
 
 /// Group-relative policy optimisation with the PPO clip, averaged over all generated tokens of the batch.
 ///
-/// The token mean divides by every generated token of the batch, tokens of groups whose advantages are all zero included:
-/// such a group adds nothing to the gradient and shrinks the others' share. Filter them out upstream where that is unwanted.
+/// The token mean divides by every generated token of the batch, tokens of groups whose advantages are all zero
+/// included: such a group adds nothing to the gradient and shrinks the others' share. If you do not want that, filter
+/// such groups out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grpo {
     /// How rewards become advantages.
@@ -54,16 +55,16 @@ pub struct Grpo {
     pub clip_low: f64,
     /// How far above 1 the ratio counts.
     pub clip_high: f64,
-    /// Dual clip: for negative advantages the loss is at most this times |A|, where set.
+    /// Dual clip: for negative advantages the loss is at most this times |A|; `None` for no dual clip.
     pub dual_clip: Option<f64>,
-    /// What the ratio is taken against.
+    /// The log-probs against which the ratio is taken.
     pub ratio: Ratio,
     /// The sampling temperature at which the engine recorded its log-probs.
     pub temperature: f64,
     /// Optimizer updates a step, each over the whole batch.
     pub updates: u64,
-    /// Rows (tokens that are read) that go through the model at once; more samples make more passes whose gradients are
-    /// added up. A longer sample goes alone.
+    /// Rows (tokens that are read) that go through the model at once. More samples make more passes, whose gradients
+    /// are added up. A longer sample has a pass of its own.
     pub rows_per_pass: usize,
 }
 
@@ -86,7 +87,7 @@ impl Grpo {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the first that makes no sense.
+    /// Returns [`PolicyError::Config`] with the first setting that is out of range.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let refuse = |field, found: &dyn ToString, expected: &str| {
             Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })
