@@ -29,7 +29,7 @@ use crate::weights::Weights;
 pub struct EngineOptions {
     /// Requests that generate at the same time; further ones wait.
     pub slots: usize,
-    /// Longest sequence, prompt included, in tokens; the model's own limit if unset. Each slot holds KV for as many.
+    /// Longest sequence, prompt included, in tokens; `None` for the model's own limit. Each slot holds KV for as many.
     pub max_len: Option<usize>,
     /// Tokens read in one pass; longer prompts are read in several.
     pub rows_per_pass: usize,
@@ -93,7 +93,7 @@ enum Command {
 
 impl PolicyEngine {
     pub(crate) fn new(policy: &Policy, options: EngineOptions) -> Result<Self, PolicyError> {
-        let zero = |field| Err(PolicyError::Config { field, found: "0".into(), expected: "must be at least 1".into() });
+        let zero = |field| Err(PolicyError::Config { field, found: "0".into(), expected: "at least 1".into() });
         if options.slots == 0 {
             return zero("slots");
         }
@@ -106,7 +106,7 @@ impl PolicyEngine {
             return Err(PolicyError::Config {
                 field: "max_len",
                 found: max_len.to_string(),
-                expected: format!("must be from 2 to the model's {positions} positions"),
+                expected: format!("a length from 2 to the model's {positions} positions"),
             });
         }
         let (commands, receiver) = mpsc::channel();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// A configuration value is outside what this model implements.
-    #[error("model configuration: `{field}` is {found}, {expected}")]
+    #[error("model configuration: `{field}`: expected {expected}, found {found}")]
     Config {
         /// Name of the field, as in `config.json`.
         field: &'static str,

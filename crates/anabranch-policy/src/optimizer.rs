@@ -75,26 +75,26 @@ impl AdamW {
         };
         for (field, value) in [("learning_rate", self.learning_rate), ("eps", self.eps)] {
             if !(value.is_finite() && value > 0.0) {
-                return refuse(field, value, "must be positive and finite");
+                return refuse(field, value, "a positive and finite number");
             }
         }
         for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
             if !(0.0..1.0).contains(&value) {
-                return refuse(field, value, "must be in [0, 1)");
+                return refuse(field, value, "a number in [0, 1)");
             }
         }
         if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            return refuse("weight_decay", self.weight_decay, "must not be negative");
+            return refuse("weight_decay", self.weight_decay, "a number of at least 0");
         }
         if let Some(norm) = self.max_norm.filter(|norm| norm.is_nan() || *norm <= 0.0) {
-            return refuse("max_norm", norm, "must be positive");
+            return refuse("max_norm", norm, "a positive number");
         }
         if let Some(decay) = self.decay {
             if decay.to < decay.from {
-                return refuse("decay.to", decay.to as f64, "must not be before decay.from");
+                return refuse("decay.to", decay.to as f64, "an update not before decay.from");
             }
             if !(0.0..=1.0).contains(&decay.floor) {
-                return refuse("decay.floor", decay.floor, "must be in [0, 1]");
+                return refuse("decay.floor", decay.floor, "a number in [0, 1]");
             }
         }
         Ok(())

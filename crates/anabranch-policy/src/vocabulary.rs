@@ -28,7 +28,7 @@ impl Vocabulary {
                 return Err(PolicyError::Config {
                     field: "characters",
                     found: format!("{character:?} twice"),
-                    expected: "each character stands once".into(),
+                    expected: "each character once".into(),
                 });
             }
         }

@@ -93,32 +93,36 @@ impl Grpo {
             Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })
         };
         if self.updates == 0 {
-            return refuse("updates", &self.updates, "must be at least 1");
+            return refuse("updates", &self.updates, "at least 1");
         }
         if self.rows_per_pass == 0 {
-            return refuse("rows_per_pass", &self.rows_per_pass, "must be at least 1");
+            return refuse("rows_per_pass", &self.rows_per_pass, "at least 1");
         }
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return refuse("temperature", &self.temperature, "must be positive: greedy samples have no ratio");
+            return refuse(
+                "temperature",
+                &self.temperature,
+                "a positive temperature, because greedy samples have no ratio",
+            );
         }
         if !(0.0..1.0).contains(&self.clip_low) {
-            return refuse("clip_low", &self.clip_low, "must be in [0, 1)");
+            return refuse("clip_low", &self.clip_low, "a number in [0, 1)");
         }
         if self.clip_high.is_nan() || self.clip_high < 0.0 {
-            return refuse("clip_high", &self.clip_high, "must not be negative");
+            return refuse("clip_high", &self.clip_high, "a number of at least 0");
         }
         if let Some(dual) = self.dual_clip.filter(|dual| dual.is_nan() || *dual <= 1.0) {
-            return refuse("dual_clip", &dual, "must be above 1");
+            return refuse("dual_clip", &dual, "a number above 1");
         }
         if let Ratio::Truncated { cap } = self.ratio
             && (cap.is_nan() || cap <= 0.0)
         {
-            return refuse("ratio.cap", &cap, "must be positive");
+            return refuse("ratio.cap", &cap, "a positive number");
         }
         if let Advantage::Grpo { eps } = self.advantage
             && !(eps.is_finite() && eps > 0.0)
         {
-            return refuse("advantage.eps", &eps, "must be positive");
+            return refuse("advantage.eps", &eps, "a positive number");
         }
         Ok(())
     }
