@@ -1,5 +1,6 @@
-//! Times every operation of one training step and one decode step at the shapes of the demo's model: 2 layers, d 64, 4 heads
-//! of 16, feed-forward 160, 16 tokens; 512 sequences of 10 tokens of which 4 have a target. Used to tune the kernels.
+//! Times every operation of one training step and one decode step at the shapes of the demo's model: 2 layers, d 64, 4
+//! heads of 16, feed-forward 160, 16 tokens; 512 sequences of 10 tokens of which 4 have a target. Used to tune the
+//! kernels.
 //!
 //! Times on a shared machine say little alone: compare them with one another, and with the floor beside each.
 
@@ -27,7 +28,7 @@ const INNER: usize = 160;
 const VOCAB: usize = 16;
 const SHAPE: AttentionShape = AttentionShape { query_heads: 4, kv_heads: 4, head_dim: 16 };
 
-/// Adds up what a step of the model takes.
+/// Adds up the times of a step of the model.
 struct Sheet<'a> {
     device: &'a Gpu,
     train: f64,

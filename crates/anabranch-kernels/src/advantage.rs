@@ -1,9 +1,9 @@
 //! Advantages within a group of samples of one prompt.
 //!
-//! Rewards of all groups lie end to end in `rewards` `[N]`; group g holds elements `offsets[g]..offsets[g + 1]`. One unit
-//! computes one group in a fixed order, so a group's advantages do not depend on the groups around it. Rewards are taken
-//! relative to the group's first, so equal rewards give exactly 0. Floor: 8·N bytes; a reward is read three times, from cache
-//! after the first.
+//! Rewards of all groups lie end to end in `rewards` `[N]`; group g holds elements `offsets[g]..offsets[g + 1]`. One
+//! unit computes one group in a fixed order, so a group's advantages do not depend on the groups around it. Rewards are
+//! taken relative to the group's first, so equal rewards give exactly 0. Floor: 8·N bytes; a reward is read three
+//! times, from cache after the first.
 
 use cubecl::prelude::*;
 
@@ -72,11 +72,11 @@ fn group_kernel(
 
 /// Writes the advantage of every sample of every group.
 ///
-/// Shapes: `rewards` and `out` `[N]`; `offsets` [G + 1], ascending from 0 to N. A group of one sample has advantage 0. A group
-/// with a reward that is not finite has no finite advantage.
+/// Shapes: `rewards` and `out` `[N]`; `offsets` [G + 1], ascending from 0 to N. A group of one sample has advantage 0.
+/// A group with a reward that is not finite has no finite advantage.
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn group<R: Runtime>(device: &Device<R>, kind: Kind, rewards: &Tensor<R>, offsets: &Ids<R>, out: &Tensor<R>) {
     const OP: &str = "advantage::group";
     rewards.expect(OP, "rewards", &[rewards.len()]);

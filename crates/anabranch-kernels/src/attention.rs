@@ -1,12 +1,13 @@
 //! Causal scaled dot-product attention with grouped-query heads (Vaswani 2017; Ainslie 2023).
 //!
-//! Activations are fused rows `[T, (Hq + 2·Hkv)·D]`: query heads, then key heads, then value heads, as one product with the
-//! stacked q/k/v weight leaves them. Query head h reads key/value head h / (Hq / Hkv). Scores are scaled by D^(−1/2).
+//! Activations are fused rows `[T, (Hq + 2·Hkv)·D]`: query heads, then key heads, then value heads, as one product with
+//! the stacked q/k/v weight leaves them. Query head h reads key/value head h / (Hq / Hkv). Scores are scaled by
+//! D^(−1/2).
 //!
-//! One unit owns one query, one head and a segment of at most 32 output elements, and walks over the keys in order with a
-//! running maximum and sum (Milakov and Gimelshein 2018). The walk is one function for packed prefill and for decode over
-//! a cache, so that both give the same bits; its order depends on the head's size alone. Where a head has several segments,
-//! each repeats the scores: arithmetic traded for having no exchange between units.
+//! One unit owns one query, one head and a segment of at most 32 output elements, and walks over the keys in order with
+//! a running maximum and sum (Milakov and Gimelshein 2018). The walk is one function for packed prefill and for decode
+//! over a cache, so that both give the same bits; its order depends on the head's size alone. If a head has several
+//! segments, each repeats the scores: more arithmetic, but no exchange between units.
 //!
 //! Floors: forward 2·D multiply-adds a (query, key, head) and the rows read once; backward 5·D.
 
@@ -77,7 +78,7 @@ impl AttentionShape {
     }
 }
 
-/// What a kernel is compiled for, in quads (four elements).
+/// The compile-time sizes of a kernel, in quads (four elements).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Layout {
     pub query_heads: usize,
@@ -97,8 +98,8 @@ impl Layout {
 
 /// a · b over a head of `head` quads, times `factor`, [pinned](crate::pin): the same bits whatever is made of it.
 ///
-/// A head of several segments is walked one at a time, in a loop whose length the compiler does not know (`guard` is 0): else
-/// it would keep the whole query in registers, which for a head of 128 there are not.
+/// A head of several segments is walked one at a time, in a loop whose length the compiler does not know (`guard` is
+/// 0): else it would keep the whole query in registers, which for a head of 128 there are not.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn scaled_dot(
@@ -130,8 +131,8 @@ pub(crate) fn scaled_dot(
     pinned(((sum[0] + sum[1]) + (sum[2] + sum[3])) * factor, guard)
 }
 
-/// Attends from one query head over `count` keys and values, writes one segment of the output and returns the log of the
-/// sum of exponentiated scores. Offsets and strides are in quads; `value_at` and `out_at` point at the segment.
+/// Attends from one query head over `count` keys and values, writes one segment of the output and returns the log of
+/// the sum of exponentiated scores. Offsets and strides are in quads; `value_at` and `out_at` point at the segment.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn attend(

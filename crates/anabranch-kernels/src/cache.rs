@@ -22,7 +22,7 @@ impl<R: Runtime> KvCache<R> {
     /// Room for `slots` sequences of at most `max_length` tokens. The contents are undefined until appended.
     ///
     /// # Panics
-    /// When `slots` or `max_length` is 0.
+    /// Panics if `slots` or `max_length` is 0.
     pub fn new(device: &Device<R>, shape: &AttentionShape, slots: usize, max_length: usize) -> Self {
         assert!(slots > 0, "KvCache::new: `slots` is 0");
         assert!(max_length > 0, "KvCache::new: `max_length` is 0");
@@ -77,11 +77,11 @@ fn append_kernel(
 
 /// Copies the key and value heads of each row to its (slot, position).
 ///
-/// Shapes: `qkv` [n, (Hq + 2·Hkv)·D] after RoPE, `slots` and `positions` `[n]`, which must lie within the cache (the device
-/// clamps them) and name each place once.
+/// Shapes: `qkv` [n, (Hq + 2·Hkv)·D] after RoPE, `slots` and `positions` `[n]`, which must lie within the cache (the
+/// device clamps them) and name each place once.
 ///
 /// # Panics
-/// When a shape differs from these or the cache was made for another `shape`.
+/// Panics if a shape differs from these or the cache was made for another `shape`.
 pub fn append<R: Runtime>(
     device: &Device<R>,
     shape: &AttentionShape,

@@ -8,8 +8,9 @@ use crate::tensor::{Ids, Tensor, elements};
 
 /// The one stream every tensor of this crate lives on.
 ///
-/// CubeCL gives each thread its own stream by default and orders two streams only through the buffers' first owner. Weights
-/// that a learner thread writes in place and an engine thread reads need a single order, so every [`Device`] uses this one.
+/// CubeCL gives each thread its own stream by default and orders two streams only through the buffers' first owner.
+/// Weights that a learner thread writes in place and an engine thread reads need a single order, so every [`Device`]
+/// uses this one.
 const STREAM: StreamId = StreamId { value: 0xA17A };
 
 /// A device of the runtime `R`: creates tensors, reads them back and is handed to every kernel wrapper.
@@ -48,7 +49,7 @@ impl<R: Runtime> Device<R> {
     /// Uploads `values` as a tensor of `shape`.
     ///
     /// # Panics
-    /// When the shape's product is not the number of values.
+    /// Panics if the shape's product is not the number of values.
     pub fn tensor(&self, values: &[f32], shape: &[usize]) -> Tensor<R> {
         self.upload(values, shape)
     }
@@ -61,7 +62,7 @@ impl<R: Runtime> Device<R> {
     /// Uploads u32 values as a tensor of `shape`.
     ///
     /// # Panics
-    /// When the shape's product is not the number of values.
+    /// Panics if the shape's product is not the number of values.
     pub fn tensor_u32(&self, values: &[u32], shape: &[usize]) -> Ids<R> {
         self.upload(values, shape)
     }
@@ -113,7 +114,7 @@ impl<R: Runtime> Device<R> {
     /// Waits until everything submitted so far has run.
     ///
     /// # Panics
-    /// When the device reports an error: a kernel that failed to compile or to launch.
+    /// Panics if the device reports an error: a kernel that failed to compile or to launch.
     pub fn sync(&self) {
         cubecl::future::block_on(self.client.sync()).expect("the device failed while running submitted kernels");
     }

@@ -1,5 +1,5 @@
-//! Fill, copy and scaled addition over flat buffers. Each reads its inputs once and writes its output once; the floor is
-//! 4 bytes an element for [`fill`], 8 for [`copy`], 12 for [`add()`] and [`axpy`].
+//! Fill, copy and scaled addition over flat buffers. Each reads its inputs once and writes its output once; the floor
+//! is 4 bytes an element for [`fill`], 8 for [`copy`], 12 for [`add()`] and [`axpy`].
 
 use cubecl::prelude::*;
 
@@ -39,10 +39,10 @@ pub fn fill<R: Runtime>(device: &Device<R>, value: f32, out: &Tensor<R>) {
     }
 }
 
-/// Copies `source` into `target`, device to device: what a publication of weights is.
+/// Copies `source` into `target`, device to device, as a publication of weights does.
 ///
 /// # Panics
-/// When the shapes differ.
+/// Panics if the shapes differ.
 pub fn copy<R: Runtime>(device: &Device<R>, source: &Tensor<R>, target: &Tensor<R>) {
     target.expect("elementwise::copy", "target", source.shape());
     if target.is_empty() {
@@ -63,7 +63,7 @@ pub fn copy<R: Runtime>(device: &Device<R>, source: &Tensor<R>, target: &Tensor<
 /// y ← y + x.
 ///
 /// # Panics
-/// When the shapes differ.
+/// Panics if the shapes differ.
 pub fn add<R: Runtime>(device: &Device<R>, x: &Tensor<R>, y: &Tensor<R>) {
     axpy(device, 1.0, x, y);
 }
@@ -71,7 +71,7 @@ pub fn add<R: Runtime>(device: &Device<R>, x: &Tensor<R>, y: &Tensor<R>) {
 /// y ← y + factor · x.
 ///
 /// # Panics
-/// When the shapes differ.
+/// Panics if the shapes differ.
 pub fn axpy<R: Runtime>(device: &Device<R>, factor: f32, x: &Tensor<R>, y: &Tensor<R>) {
     y.expect("elementwise::axpy", "y", x.shape());
     if y.is_empty() {

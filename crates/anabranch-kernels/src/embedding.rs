@@ -1,7 +1,7 @@
 //! Rows of a table by id, and back.
 //!
-//! [`gather`] looks up token embeddings; it also picks the rows of a hidden state that have a target, and [`scatter`] puts
-//! their gradients back. Floors: gather and scatter 8·T·d bytes, gradient 4·T·d plus 8 a written element.
+//! [`gather`] looks up token embeddings; it also picks the rows of a hidden state that have a target, and [`scatter`]
+//! puts their gradients back. Floors: gather and scatter 8·T·d bytes, gradient 4·T·d plus 8 a written element.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn gradient_kernel(
 /// Ids must be below V; the device reads the last row for any other, so check them on the host.
 ///
 /// # Panics
-/// When a shape differs from these, or the table is empty.
+/// Panics if a shape differs from these, or the table is empty.
 pub fn gather<R: Runtime>(device: &Device<R>, table: &Tensor<R>, ids: &Ids<R>, out: &Tensor<R>) {
     const OP: &str = "embedding::gather";
     let (_, width) = table.matrix(OP, "table");
@@ -81,7 +81,7 @@ pub fn gather<R: Runtime>(device: &Device<R>, table: &Tensor<R>, ids: &Ids<R>, o
 /// Ids must be distinct and below T: with equal ids it is undefined which row stays.
 ///
 /// # Panics
-/// When a shape differs from these, or `out` is empty.
+/// Panics if a shape differs from these, or `out` is empty.
 pub fn scatter<R: Runtime>(device: &Device<R>, rows: &Tensor<R>, ids: &Ids<R>, out: &Tensor<R>) {
     const OP: &str = "embedding::scatter";
     let (_, width) = out.matrix(OP, "out");
@@ -141,7 +141,7 @@ impl<R: Runtime> Occurrences<R> {
 /// Shapes: `grad_out` [T, d] for the T ids the [`Occurrences`] were made of, `grad_table` [V, d]. Ids must be below V.
 ///
 /// # Panics
-/// When a shape differs from these, or the table is empty.
+/// Panics if a shape differs from these, or the table is empty.
 pub fn gradient<R: Runtime>(
     device: &Device<R>,
     occurrences: &Occurrences<R>,

@@ -1,8 +1,8 @@
 //! The language-model head: from hidden states to the log-probability of a target token and the entropy of its
 //! distribution, in chunks of the vocabulary, so that logits `[n, V]` never exist as a whole.
 //!
-//! With z = h·Wᵀ and p = softmax(z/τ): ℓ = log p(target), H = −Σ p log p. Backward, for given ∂L/∂ℓ and ∂L/∂H:
-//! ∂L/∂z_j = (∂L/∂ℓ·(1\[j = target\] − p_j) − ∂L/∂H·p_j·(log p_j + H))/τ. Chunks are computed again in the backward pass.
+//! With z = h·Wᵀ and p = softmax(z/τ): ℓ = log p(target), H = −Σ p log p. Backward, for given ∂L/∂ℓ and ∂L/∂H: ∂L/∂z_j
+//! = (∂L/∂ℓ·(1\[j = target\] − p_j) − ∂L/∂H·p_j·(log p_j + H))/τ. Chunks are computed again in the backward pass.
 //!
 //! Floors: forward 2·n·d·V operations; backward 6·n·d·V. Bytes: W and h once, a chunk of logits written and read once.
 
@@ -30,11 +30,11 @@ impl Default for Head {
 }
 
 impl Head {
-    /// Chunks of `vocab_chunk` tokens. Sampler and learner must use the same size for their log-probabilities to agree in
-    /// every bit.
+    /// Chunks of `vocab_chunk` tokens. Sampler and learner must use the same size for their log-probabilities to agree
+    /// in every bit.
     ///
     /// # Panics
-    /// When `vocab_chunk` is not a positive multiple of [`VIEW_ALIGNMENT`].
+    /// Panics if `vocab_chunk` is not a positive multiple of [`VIEW_ALIGNMENT`].
     pub fn new(vocab_chunk: usize) -> Self {
         assert!(
             vocab_chunk > 0 && vocab_chunk.is_multiple_of(VIEW_ALIGNMENT),
@@ -55,7 +55,7 @@ impl Head {
     }
 }
 
-/// What [`forward`] writes, and [`backward`] reads again.
+/// The output of [`forward`], which [`backward`] reads again.
 #[derive(Clone, Debug)]
 pub struct HeadOutput<R: Runtime> {
     /// log p(target). `[n]`
@@ -168,10 +168,11 @@ fn expect_head<R: Runtime>(op: &str, hidden: &Tensor<R>, weight: &Tensor<R>) -> 
     (rows, width, vocab)
 }
 
-/// Logits z = h·Wᵀ for sampling: `hidden` [n, d], `weight` [V, d], `logits` [n, V]. The same bits as inside [`forward`].
+/// Logits z = h·Wᵀ for sampling: `hidden` [n, d], `weight` [V, d], `logits` [n, V]. The same bits as inside
+/// [`forward`].
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn logits<R: Runtime>(device: &Device<R>, hidden: &Tensor<R>, weight: &Tensor<R>, logits: &Tensor<R>) {
     expect_head("head::logits", hidden, weight);
     linear::forward(device, hidden, weight, logits, Write::Overwrite);
@@ -179,10 +180,11 @@ pub fn logits<R: Runtime>(device: &Device<R>, hidden: &Tensor<R>, weight: &Tenso
 
 /// Writes log p(target) and the entropy of softmax(h·Wᵀ/τ) for every row.
 ///
-/// Shapes: `hidden` [n, d], `weight` [V, d], `targets` `[n]` below V, `out` for n rows. A row's result does not depend on n.
+/// Shapes: `hidden` [n, d], `weight` [V, d], `targets` `[n]` below V, `out` for n rows. A row's result does not depend
+/// on n.
 ///
 /// # Panics
-/// When a shape differs from these or `temperature` is not positive and finite.
+/// Panics if a shape differs from these or `temperature` is not positive and finite.
 pub fn forward<R: Runtime>(
     device: &Device<R>,
     head: &Head,
@@ -228,12 +230,12 @@ pub fn forward<R: Runtime>(
     }
 }
 
-/// What [`backward`] is given about the loss.
+/// The gradient of the loss, for [`backward`].
 #[derive(Clone, Copy, Debug)]
 pub struct HeadGradient<'a, R: Runtime> {
     /// ∂L/∂ℓ. `[n]`
     pub log_prob: &'a Tensor<R>,
-    /// ∂L/∂H, when the loss has an entropy term. `[n]`
+    /// ∂L/∂H, if the loss has an entropy term. `[n]`
     pub entropy: Option<&'a Tensor<R>>,
 }
 
@@ -243,7 +245,7 @@ pub struct HeadGradient<'a, R: Runtime> {
 /// `grad_weight` [V, d] is added to.
 ///
 /// # Panics
-/// When a shape differs from these or `temperature` is not positive and finite.
+/// Panics if a shape differs from these or `temperature` is not positive and finite.
 #[allow(clippy::too_many_arguments, reason = "one argument for each tensor of the formula")]
 #[allow(clippy::needless_pass_by_value, reason = "two references, named at the call and used up by it")]
 pub fn backward<R: Runtime>(

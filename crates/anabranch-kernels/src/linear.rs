@@ -6,16 +6,16 @@
 //! | [`grad_input`] | dx = dy · W | [T, out] · [out, in] |
 //! | [`grad_weight`] | dW = dyᵀ · x | [out, T] · [T, in] |
 //!
-//! One tiling serves every shape, every row count and every runtime: cubek's register-tile matmul with its blueprint given
-//! rather than inferred. The inferred one depends on the number of rows, so that a row could change its bits with its
-//! batch, and every new size would compile another kernel. No autotuning, no tensor cores (f32 there means TF32).
+//! One tiling serves every shape, every row count and every runtime: cubek's register-tile matmul with its blueprint
+//! given rather than inferred. The inferred one depends on the number of rows, so that a row could change its bits with
+//! its batch, and every new size would compile another kernel. No autotuning, no tensor cores (f32 there means TF32).
 //! An output element is one chain of multiply-adds along the inner dimension, whatever else the launch computes.
 //!
 //! Floor: 2·T·in·out operations over the runtime's matmul rate. Measured on two shared cores of lavapipe at the demo's
-//! shapes (5120 rows, 64 × 64 to 64 × 320), with cubek's own choice of tiling for each strategy: `SimpleUnit`, the routine
-//! used here, and `Auto` take about as long as one another; `DoubleUnit` 1.1 to 2 times as long; a register tile of our own
-//! without barriers 2 to 4 times; `Naive` 7 to 16 times. The tiling below was fixed for its short compilation and was not
-//! tuned further.
+//! shapes (5120 rows, 64 × 64 to 64 × 320), with cubek's own choice of tiling for each strategy: `SimpleUnit`, the
+//! routine used here, and `Auto` take about as long as one another; `DoubleUnit` 1.1 to 2 times as long; a register
+//! tile of our own without barriers 2 to 4 times; `Naive` 7 to 16 times. The tiling below was fixed for its short
+//! compilation and was not tuned further.
 
 use cubecl::prelude::*;
 use cubek_matmul::components::stage::PartitionBuffering;
@@ -30,7 +30,7 @@ use crate::device::Device;
 use crate::elementwise;
 use crate::tensor::Tensor;
 
-/// What a product does with the values its output already holds.
+/// How a product treats the values that its output already holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Replaces them.
@@ -39,8 +39,9 @@ pub enum Write {
     Add,
 }
 
-/// The register tile of one unit step, the tiles of one unit and the units of one cube, along (m, n, k). Inner dimensions
-/// are walked 8 at a time between barriers. Larger partitions take many seconds to compile and gain nothing at small sizes.
+/// The register tile of one unit step, the tiles of one unit and the units of one cube, along (m, n, k). Inner
+/// dimensions are walked 8 at a time between barriers. Larger partitions take many seconds to compile and gain nothing
+/// at small sizes.
 const TILE: (u32, u32, u32) = (4, 4, 4);
 const PARTITION: (u32, u32, u32) = (2, 2, 2);
 const STAGE: (u32, u32, u32) = (8, 8, 1);
@@ -138,7 +139,7 @@ fn write<R: Runtime>(device: &Device<R>, op: &str, a: &Operand<R>, b: &Operand<R
 /// y = x · Wᵀ for `x` [T, in], `weight` [out, in], `y` [T, out]. A row of `y` has the same bits whatever T is.
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn forward<R: Runtime>(device: &Device<R>, x: &Tensor<R>, weight: &Tensor<R>, y: &Tensor<R>, mode: Write) {
     const OP: &str = "linear::forward";
     let (rows, inner) = x.matrix(OP, "x");
@@ -152,7 +153,7 @@ pub fn forward<R: Runtime>(device: &Device<R>, x: &Tensor<R>, weight: &Tensor<R>
 /// dx = dy · W for `grad_y` [T, out], `weight` [out, in], `grad_x` [T, in].
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn grad_input<R: Runtime>(
     device: &Device<R>,
     grad_y: &Tensor<R>,
@@ -172,7 +173,7 @@ pub fn grad_input<R: Runtime>(
 /// dW = dyᵀ · x for `grad_y` [T, out], `x` [T, in], `grad_weight` [out, in].
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn grad_weight<R: Runtime>(
     device: &Device<R>,
     grad_y: &Tensor<R>,

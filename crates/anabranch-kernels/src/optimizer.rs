@@ -1,8 +1,8 @@
 //! The norm of the gradient and `AdamW`, over flat buffers of all parameters.
 //!
-//! `AdamW` (Loshchilov and Hutter 2019) at step t, with g scaled by min(1, `max_norm`/‖g‖):
-//! m ← β₁m + (1−β₁)g, v ← β₂v + (1−β₂)g², θ ← θ − lr·λ·θ − lr · (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε). λ applies to the first
-//! `decayed` elements alone. The norm stays on the device: a step needs no synchronisation.
+//! `AdamW` (Loshchilov and Hutter 2019) at step t, with g scaled by min(1, `max_norm`/‖g‖): m ← β₁m + (1−β₁)g, v ← β₂v
+//! + (1−β₂)g², θ ← θ − lr·λ·θ − lr · (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε). λ applies to the first `decayed` elements alone.
+//! The norm stays on the device: a step needs no synchronisation.
 //!
 //! Floors: norm 4·N bytes; update 28·N bytes (θ, m, v read and written, g read).
 
@@ -34,11 +34,11 @@ pub struct AdamW {
     pub eps: f32,
     /// Decoupled weight decay λ, multiplied by the learning rate.
     pub weight_decay: f32,
-    /// The gradient is scaled down to this norm where it is longer.
+    /// The gradient is scaled down to this norm if it is longer.
     pub max_norm: Option<f32>,
 }
 
-/// Where [`gradient_norm`] leaves its result, and its scratch space.
+/// The result of [`gradient_norm`], and its scratch space.
 #[derive(Debug)]
 pub struct GradientNorm<R: Runtime> {
     /// ‖g‖₂, shape `[1]`.
@@ -134,16 +134,16 @@ fn adamw_kernel(
 /// A gradient with an element that is not finite, or whose square overflows f32, gives a norm that is not finite.
 ///
 /// # Panics
-/// When `norm` was made for another length.
+/// Panics if `norm` was made for another length.
 pub fn gradient_norm<R: Runtime>(device: &Device<R>, grads: &Tensor<R>, norm: &GradientNorm<R>) {
     assert!(
         grads.len() == norm.len,
-        "optimizer::gradient_norm: `norm` was made for {} elements, `grads` has {}",
+        "optimizer::gradient_norm: expected {} elements, as `norm` was made for, found {} in `grads`",
         norm.len,
         grads.len()
     );
-    // SAFETY: units are checked against `partial` and elements against `grads`; the second kernel is a single cube of FINAL
-    // units that reads within `partial` and writes the one element of `value`.
+    // SAFETY: units are checked against `partial` and elements against `grads`; the second kernel is a single cube of
+    // FINAL units that reads within `partial` and writes the one element of `value`.
     unsafe {
         squares_kernel::launch_unchecked::<R>(
             device.client(),
@@ -167,11 +167,11 @@ pub fn gradient_norm<R: Runtime>(device: &Device<R>, grads: &Tensor<R>, norm: &G
 /// One `AdamW` update of `params`, `first` and `second` in place.
 ///
 /// `step` counts updates from 1. Elements `[0, decayed)` of `params` decay. `norm` holds the norm of `grads` as
-/// [`gradient_norm`] left it; where it is not finite, nothing is changed: read `norm.value` to know. All tensors have the
+/// [`gradient_norm`] left it. If it is not finite, nothing is changed; read `norm.value` to know. All tensors have the
 /// same number of elements.
 ///
 /// # Panics
-/// When lengths differ, `decayed` exceeds them, or `step` is 0.
+/// Panics if lengths differ, `decayed` exceeds them, or `step` is 0.
 #[allow(clippy::too_many_arguments, reason = "the four buffers of an optimizer and what it needs to know")]
 pub fn adamw<R: Runtime>(
     device: &Device<R>,

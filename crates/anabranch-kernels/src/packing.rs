@@ -5,7 +5,7 @@ use cubecl::prelude::Runtime;
 use crate::device::Device;
 use crate::tensor::Ids;
 
-/// Where each token of a packed batch stands in its sequence.
+/// The place of each token of a packed batch in its sequence.
 #[derive(Clone, Debug)]
 pub struct Packing<R: Runtime> {
     lengths: Vec<usize>,

@@ -1,4 +1,4 @@
-//! The second half of a sum over many rows: partial sums of row slabs, added up in a fixed order.
+//! Adds up partial sums in a fixed order: the second half of a sum over many rows.
 
 use cubecl::prelude::*;
 

@@ -1,10 +1,10 @@
 //! The clipped policy loss, its gradient in the log-probs and its metrics, in one pass over the tokens.
 //!
-//! ℓ is the log-prob under the weights being trained, p under those the ratio is taken against (proximal), b as the engine
-//! recorded it (behaviour), A the advantage. With r = e^(ℓ−p), a token's loss is w · −min(rA, clip(r, 1−low, 1+high)·A)
-//! (PPO, Schulman 2017); a dual clip takes at most −cA of it where A < 0. The weight w corrects for the distance between p
-//! and b and carries no gradient. Log ratios are clamped to ±20, and have no gradient beyond. Tokens whose mask is 0 take no
-//! part, whatever else is stored for them.
+//! ℓ is the log-prob under the weights being trained, p under those the ratio is taken against (proximal), b as the
+//! engine recorded it (behaviour), A the advantage. With r = e^(ℓ−p), a token's loss is w · −min(rA, clip(r, 1−low,
+//! 1+high)·A) (PPO, Schulman 2017); a dual clip takes at most −cA of it where A < 0. The weight w corrects for the
+//! distance between p and b and carries no gradient. Log ratios are clamped to ±20, and have no gradient beyond. Tokens
+//! whose mask is 0 take no part, whatever else is stored for them.
 //!
 //! Sums of 16 tokens a unit are added up in f64 when they are read: no barrier, no second launch, a fixed
 //! order. Floor: 28·n bytes.
@@ -30,7 +30,7 @@ pub(crate) const LOG_RATIO_LIMIT: f32 = 20.0;
 /// Below this, e^d − 1 − d is summed as a series: the difference would have lost its digits.
 const SERIES_LIMIT: f32 = 0.25;
 
-/// Where the ratio stops to count.
+/// The bounds beyond which the ratio does not count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clip {
     /// The ratio counts down to 1 − `low`.
@@ -55,7 +55,7 @@ pub enum Correction {
     },
 }
 
-/// What is known of n tokens; every tensor has shape `[n]`. Cloning makes another name for the same memory.
+/// The inputs for n tokens; every tensor has shape `[n]`. Cloning makes another name for the same memory.
 #[derive(Clone, Debug)]
 pub struct Inputs<R: Runtime> {
     /// ℓ, under the weights being trained.
@@ -66,13 +66,13 @@ pub struct Inputs<R: Runtime> {
     pub behaviour: Tensor<R>,
     /// A.
     pub advantages: Tensor<R>,
-    /// 1 where the token takes part, 0 where not.
+    /// 1 if the token takes part, 0 if not.
     pub mask: Tensor<R>,
     /// Entropy of the distribution the token was drawn from; only summed up.
     pub entropy: Tensor<R>,
 }
 
-/// Where [`forward_backward`] leaves the sums of its metrics.
+/// The output of [`forward_backward`]: the sums of its metrics.
 #[derive(Debug)]
 pub struct LossOutput<R: Runtime> {
     /// [SUMS, units].
@@ -81,12 +81,12 @@ pub struct LossOutput<R: Runtime> {
 }
 
 impl<R: Runtime> LossOutput<R> {
-    /// For `tokens` tokens, those that the mask leaves out included.
+    /// Allocates for `tokens` tokens, including those that the mask leaves out.
     pub fn new(device: &Device<R>, tokens: usize) -> Self {
         Self { partial: device.empty(&[SUMS, tokens.div_ceil(TOKENS)]), tokens }
     }
 
-    /// The metrics, once the pass has run (waits for it).
+    /// Returns the metrics. Waits until the pass has run.
     pub fn read(&self, device: &Device<R>) -> Metrics {
         if self.tokens == 0 {
             return Metrics::default();
@@ -223,12 +223,12 @@ fn loss_kernel(
 
 /// Writes `scale` · ∂(Σ loss)/∂ℓ to `grad_log_prob` `[n]` and the sums of the metrics to `output`.
 ///
-/// For the token mean, `scale` is one over the tokens of the whole batch, over all its micro-batches. Masked tokens get a
-/// gradient of 0. A token that takes part with a log-prob or an advantage that is not finite makes its gradient and all sums
-/// but the number of tokens NaN.
+/// For the token mean, `scale` is one over the tokens of the whole batch, over all its micro-batches. Masked tokens get
+/// a gradient of 0. A token that takes part with a log-prob or an advantage that is not finite makes its gradient and
+/// all sums but the number of tokens NaN.
 ///
 /// # Panics
-/// When a shape is not `[n]`, or `output` was made for another n.
+/// Panics if a shape is not `[n]`, or `output` was made for another n.
 pub fn forward_backward<R: Runtime>(
     device: &Device<R>,
     clip: &Clip,
@@ -262,8 +262,8 @@ pub fn forward_backward<R: Runtime>(
     };
     let bounds = BoundsLaunch::new(1.0 - clip.low, 1.0 + clip.high, clip.dual.unwrap_or(f32::MAX), cap, scale);
     let units = output.partial.shape()[1];
-    // SAFETY: units are checked against the columns of `partial`, which has a row for each sum; tokens against `log_prob`,
-    // and all other buffers are as long.
+    // SAFETY: units are checked against the columns of `partial`, which has a row for each sum; tokens against
+    // `log_prob`, and all other buffers are as long.
     unsafe {
         loss_kernel::launch_unchecked::<R>(
             device.client(),

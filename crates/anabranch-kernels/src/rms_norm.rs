@@ -91,7 +91,7 @@ fn weight_slab_kernel(
 /// Shapes: `x` and `out` [T, d], `weight` `[d]`, `inv_rms` `[T]`. A row's result does not depend on T.
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn forward<R: Runtime>(
     device: &Device<R>,
     x: &Tensor<R>,
@@ -132,7 +132,7 @@ pub fn forward<R: Runtime>(
 /// Shapes: `x`, `grad_out`, `grad_x` [T, d]; `weight`, `grad_weight` `[d]`; `inv_rms` `[T]` as [`forward`] left it.
 ///
 /// # Panics
-/// When a shape differs from these.
+/// Panics if a shape differs from these.
 pub fn backward<R: Runtime>(
     device: &Device<R>,
     x: &Tensor<R>,
@@ -155,8 +155,8 @@ pub fn backward<R: Runtime>(
     let lanes = row::lanes(width);
     let (count, dim) = row::grid(rows, lanes);
     let partial = device.empty(&[rows.div_ceil(SLAB), width]);
-    // SAFETY: rows are checked against `inv_rms`, columns against `weight` and slabs against `partial`; the shapes above
-    // make these cover every other buffer.
+    // SAFETY: rows are checked against `inv_rms`, columns against `weight` and slabs against `partial`; the shapes
+    // above make these cover every other buffer.
     unsafe {
         backward_kernel::launch_unchecked::<R>(
             device.client(),

@@ -1,8 +1,8 @@
-//! Rotary position embedding (Su 2021) in the half-split convention of Hugging Face's Llama: element i of a head is paired
-//! with element i + D/2, and the pair is turned by position · frequency(i), frequency(i) = θ^(−2i/D).
+//! Rotary position embedding (Su 2021) in the half-split convention of Hugging Face's Llama: element i of a head is
+//! paired with element i + D/2, and the pair is turned by position · frequency(i), frequency(i) = θ^(−2i/D).
 //!
-//! Angles are computed in f64 on the host, so that long positions lose nothing to a device's own sine. Floor: the q and k
-//! heads read and written once, 8·T·(Hq + Hkv)·D bytes.
+//! Angles are computed in f64 on the host, so that long positions lose nothing to a device's own sine. Floor: the q and
+//! k heads read and written once, 8·T·(Hq + Hkv)·D bytes.
 
 use cubecl::prelude::*;
 
@@ -35,7 +35,7 @@ impl<R: Runtime> Table<R> {
     /// The table for given frequencies (radians a position), one for each pair of a head: scaled variants of RoPE.
     ///
     /// # Panics
-    /// When there is no frequency or no position.
+    /// Panics if there is no frequency or no position.
     pub fn from_frequencies(device: &Device<R>, frequencies: &[f64], max_positions: usize) -> Self {
         assert!(!frequencies.is_empty(), "rope::Table: `frequencies` is empty");
         assert!(max_positions > 0, "rope::Table: `max_positions` is 0");
@@ -98,7 +98,8 @@ fn rotate<R: Runtime>(
         return;
     }
     let heads = shape.query_heads + shape.kv_heads;
-    // SAFETY: tokens are checked against `positions`, which are as many as the rows; positions are clamped to the table.
+    // SAFETY: tokens are checked against `positions`, which are as many as the rows; positions are clamped to the
+    // table.
     unsafe {
         rotate_kernel::launch_unchecked::<R>(
             device.client(),
@@ -121,7 +122,7 @@ fn rotate<R: Runtime>(
 /// `positions` `[T]` must be below the table's `max_positions`; the device uses the last position for any other.
 ///
 /// # Panics
-/// When a shape differs from these, or the table is for another head size.
+/// Panics if a shape differs from these, or the table is for another head size.
 pub fn apply<R: Runtime>(
     device: &Device<R>,
     table: &Table<R>,
@@ -132,10 +133,10 @@ pub fn apply<R: Runtime>(
     rotate(device, table, positions, shape, rows, 1.0);
 }
 
-/// Turns them back: what the backward pass does to the gradient of the turned rows.
+/// Turns the heads back, as the backward pass does to the gradient of the turned rows.
 ///
 /// # Panics
-/// As [`apply`].
+/// Panics as [`apply`] does.
 pub fn apply_inverse<R: Runtime>(
     device: &Device<R>,
     table: &Table<R>,

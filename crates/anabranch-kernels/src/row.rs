@@ -1,8 +1,8 @@
-//! How one row of a matrix is shared out among units, and the sums over it.
+//! The division of one row of a matrix among units, and the sums over it.
 //!
-//! A short row belongs to one unit, which needs no barrier (barriers are dear on a software rasteriser); a long row to a
-//! cube of [`WIDE`] units. The choice depends on the row's length alone, never on how many rows there are: that is what
-//! keeps a row's result the same in every batch.
+//! A short row belongs to one unit, which needs no barrier (barriers are dear on a software rasteriser); a long row to
+//! a cube of [`WIDE`] units. The choice depends on the row's length alone, never on how many rows there are: that is
+//! what keeps a row's result the same in every batch.
 
 use cubecl::prelude::*;
 

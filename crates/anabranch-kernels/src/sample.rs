@@ -1,15 +1,15 @@
 //! Drawing a token from each row of logits: greedy, or at a temperature, with optional top-k and top-p.
 //!
-//! Truncation keeps the k largest logits, then of those the smallest set whose renormalised mass reaches p; logits equal to
-//! the last one kept are kept as well. The draw is the inverse of the cumulative distribution, in token order, at a number
-//! that depends on the row's key and counter alone ([`philox`](crate::philox)).
+//! Truncation keeps the k largest logits, then of those the smallest set whose renormalised mass reaches p; logits
+//! equal to the last one kept are kept as well. The draw is the inverse of the cumulative distribution, in token order,
+//! at a number that depends on the row's key and counter alone ([`philox`](crate::philox)).
 //!
 //! Three log-probabilities are returned: of the sampling distribution *before* truncation, which is what a learner
 //! recomputes at the same temperature (bit for bit, [`head::forward`]); of the truncated one; and at
 //! temperature 1. A row's results do not depend on the other rows.
 //!
-//! Thresholds are found by bisection over the 32 bits of the logit, with no sort. Floor: the logits read once, 4·n·V bytes;
-//! truncation reads them up to 64 times more.
+//! Thresholds are found by bisection over the 32 bits of the logit, with no sort. Floor: the logits read once, 4·n·V
+//! bytes; truncation reads them up to 64 times more.
 
 use bytemuck::{Pod, Zeroable};
 use cubecl::prelude::Runtime;
@@ -78,7 +78,7 @@ pub struct Sampled {
     pub log_prob_untempered: f32,
 }
 
-/// What [`sample`] writes.
+/// The output of [`sample`].
 #[derive(Clone, Debug)]
 pub struct SampleOutput<R: Runtime> {
     /// [n, 4] words: the token and the bits of the three log-probabilities.
@@ -102,11 +102,11 @@ impl<R: Runtime> SampleOutput<R> {
 
 /// Draws one token from each row of `logits` [n, V], which [`head::logits`] wrote.
 ///
-/// `head` must be the one the learner uses, for its chunk size is part of the arithmetic. A row with a NaN yields the token
-/// `u32::MAX` and NaN log-probabilities.
+/// `head` must be the one the learner uses, for its chunk size is part of the arithmetic. A row with a NaN yields the
+/// token `u32::MAX` and NaN log-probabilities.
 ///
 /// # Panics
-/// When `rows` or `out` are not n, or a setting is out of range.
+/// Panics if `rows` or `out` are not n, or a setting is out of range.
 pub fn sample<R: Runtime>(
     device: &Device<R>,
     head: &Head,

@@ -1,4 +1,5 @@
-//! The reduction of a row of logits that the head and the sampler share, so that both report the same log-probability bits.
+//! The reduction of a row of logits that the head and the sampler share, so that both report the same log-probability
+//! bits.
 //!
 //! A row is walked in chunks of the vocabulary. For each chunk, and then for the whole so far, it keeps
 //! M = the largest logit, S = Σ e^((z − M)/τ) and W = Σ e^((z − M)/τ)·(z − M)/τ. From these
@@ -10,10 +11,11 @@ use cubecl::prelude::*;
 use crate::rounding_barrier::pinned;
 use crate::row;
 
-/// Stands for "no logit yet"; far below any f32 a model makes, and finite so that differences are never NaN.
+/// The value that means "no logit yet". It is far below any f32 a model makes, and finite so that differences are never
+/// NaN.
 pub(crate) const NOTHING: f32 = -3.0e38;
 
-/// What has been seen of a row.
+/// The reduction of the part of a row that was read so far.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Running {
     /// The largest logit, before the temperature.
@@ -24,7 +26,7 @@ pub(crate) struct Running {
     pub weighted: f32,
 }
 
-/// A row of which nothing has been seen.
+/// The reduction of an empty part of a row.
 #[cube]
 pub(crate) fn nothing() -> Running {
     Running { largest: f32::new(NOTHING), sum: 0.0f32.runtime(), weighted: 0.0f32.runtime() }
@@ -63,7 +65,7 @@ pub(crate) fn chunk(
     Running { largest, sum: row::sum(sum, lanes), weighted: row::sum(weighted, lanes) }
 }
 
-/// What two parts of a row amount to together.
+/// Returns the reduction of two parts of a row together.
 #[cube]
 pub(crate) fn merge(a: Running, b: Running, inverse: f32, guard: u32) -> Running {
     let largest = f32::max(a.largest, b.largest);
@@ -71,7 +73,7 @@ pub(crate) fn merge(a: Running, b: Running, inverse: f32, guard: u32) -> Running
     let b_shift = centred(b.largest, largest, inverse, guard);
     let a_keep = f32::exp(a_shift);
     let b_keep = f32::exp(b_shift);
-    // Where a part holds nothing its shift is huge and its sum 0: the product is 0, since the shift is finite.
+    // If a part is empty, its shift is huge and its sum 0. The product is 0, because the shift is finite.
     Running {
         largest,
         sum: fma(a.sum, a_keep, b.sum * b_keep),

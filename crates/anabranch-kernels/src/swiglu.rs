@@ -33,7 +33,7 @@ fn backward_kernel(gate_up: &Array<f32>, grad_out: &Array<f32>, grad_gate_up: &m
 /// out[t, i] = silu(gate_up[t, i]) · gate_up[t, F + i].
 ///
 /// # Panics
-/// When the shapes are not [T, 2F] and [T, F].
+/// Panics if the shapes are not [T, 2F] and [T, F].
 pub fn forward<R: Runtime>(device: &Device<R>, gate_up: &Tensor<R>, out: &Tensor<R>) {
     const OP: &str = "swiglu::forward";
     let (rows, width) = out.matrix(OP, "out");
@@ -57,7 +57,7 @@ pub fn forward<R: Runtime>(device: &Device<R>, gate_up: &Tensor<R>, out: &Tensor
 /// Writes the gradient in both halves of `gate_up`, given the gradient in [`forward`]'s output.
 ///
 /// # Panics
-/// When the shapes are not [T, 2F], [T, F] and [T, 2F].
+/// Panics if the shapes are not [T, 2F], [T, F] and [T, 2F].
 pub fn backward<R: Runtime>(device: &Device<R>, gate_up: &Tensor<R>, grad_out: &Tensor<R>, grad_gate_up: &Tensor<R>) {
     const OP: &str = "swiglu::backward";
     let (rows, width) = grad_out.matrix(OP, "grad_out");

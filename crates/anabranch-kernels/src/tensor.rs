@@ -62,7 +62,7 @@ impl<R: Runtime, E> Tensor<R, E> {
     /// The same memory under another shape.
     ///
     /// # Panics
-    /// When the number of elements differs.
+    /// Panics if the number of elements differs.
     #[must_use]
     pub fn reshape(&self, shape: &[usize]) -> Self {
         let len: usize = shape.iter().product();
@@ -78,7 +78,7 @@ impl<R: Runtime, E> Tensor<R, E> {
     /// A window onto this tensor's memory: `shape` elements from element `offset` on.
     ///
     /// # Panics
-    /// When the window does not fit, or `offset` is not a multiple of [`VIEW_ALIGNMENT`].
+    /// Panics if the window does not fit, or `offset` is not a multiple of [`VIEW_ALIGNMENT`].
     #[must_use]
     pub fn view(&self, offset: usize, shape: &[usize]) -> Self {
         let len: usize = shape.iter().product();
@@ -101,7 +101,8 @@ impl<R: Runtime, E> Tensor<R, E> {
         Self::from_handle(handle, shape)
     }
 
-    /// A kernel argument over all elements. A kernel that reads vectors counts them itself: lengths are in elements here.
+    /// A kernel argument over all elements. A kernel that reads vectors counts them itself: lengths are in elements
+    /// here.
     pub(crate) fn arg(&self) -> ArrayArg<R> {
         // SAFETY: `handle` holds at least `len` elements of `E` (set at allocation and kept by `view` and `reshape`).
         unsafe { ArrayArg::from_raw_parts(self.handle.clone(), self.len()) }

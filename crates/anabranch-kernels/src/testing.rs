@@ -1,4 +1,4 @@
-//! What the kernel tests share: a device, seeded inputs, poisoned outputs and comparisons that NaN never passes.
+//! Support for the kernel tests: a device, seeded inputs, poisoned outputs and comparisons that NaN never passes.
 
 use crate::{Device, Tensor};
 
@@ -14,8 +14,8 @@ pub(crate) fn device() -> Device<TestRuntime> {
     Device::new(&cubecl::wgpu::WgpuDevice::default())
 }
 
-/// A seeded generator (SplitMix64), fresh for each run unless `ANABRANCH_TEST_SEED` is set. The seed is printed, and the
-/// test harness shows it when the test fails.
+/// A seeded generator (SplitMix64), fresh for each run unless `ANABRANCH_TEST_SEED` is set. The seed is printed, and
+/// the test harness shows it when the test fails.
 pub(crate) struct Random(u64);
 
 impl Random {

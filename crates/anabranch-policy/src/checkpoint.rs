@@ -19,7 +19,7 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Writes a directory that `transformers` loads: `config.json` and `model.safetensors`, 32-bit.
 ///
 /// # Errors
-/// [`PolicyError::Io`] with the path.
+/// Returns [`PolicyError::Io`] with the path.
 pub fn write_directory(directory: &Path, config: &Config, parameters: &Parameters) -> Result<(), PolicyError> {
     std::fs::create_dir_all(directory).map_err(PolicyError::io("creating", directory))?;
     config.write(&directory.join(CONFIG))?;
@@ -37,8 +37,8 @@ pub fn write_directory(directory: &Path, config: &Config, parameters: &Parameter
 /// Reads a Hugging Face directory; 16-bit tensors are widened.
 ///
 /// # Errors
-/// [`PolicyError::Tensor`] naming a tensor that is missing, superfluous or misshapen; [`PolicyError::Io`] and
-/// [`PolicyError::Malformed`] with the path.
+/// Returns [`PolicyError::Tensor`] with the name of a tensor that is missing, superfluous or of another shape, and
+/// [`PolicyError::Io`] or [`PolicyError::Malformed`] with the path.
 pub fn read_directory(directory: &Path) -> Result<(Config, Parameters), PolicyError> {
     let config = Config::read(&directory.join(CONFIG))?;
     let layout = Arc::new(Layout::new(&config));
@@ -59,7 +59,7 @@ pub fn read_directory(directory: &Path) -> Result<(Config, Parameters), PolicyEr
             if slot.shape != tensor.shape {
                 return Err(PolicyError::Tensor {
                     name: tensor.name,
-                    problem: format!("shape {:?}, expected {:?}", tensor.shape, slot.shape),
+                    problem: format!("expected shape {:?}, found {:?}", slot.shape, tensor.shape),
                 });
             }
             data[slot.range()].copy_from_slice(&tensor.values);
@@ -76,7 +76,7 @@ pub fn read_directory(directory: &Path) -> Result<(Config, Parameters), PolicyEr
     Ok((config, parameters))
 }
 
-/// The files that hold the weights: those of the index where there is one, else the single file.
+/// Returns the files with the weights: those of the index if there is an index, else the single file.
 fn weight_files(directory: &Path) -> Result<Vec<String>, PolicyError> {
     #[derive(serde::Deserialize)]
     struct Index {
@@ -91,7 +91,7 @@ fn weight_files(directory: &Path) -> Result<Vec<String>, PolicyError> {
     let files: BTreeSet<String> = index.weight_map.into_values().collect();
     // A file name from an index must not lead out of the directory.
     if let Some(file) = files.iter().find(|file| file.contains(['/', '\\'])) {
-        let problem = format!("names the file {file:?}; expected a name within the directory");
+        let problem = format!("expected a file name within the directory, found {file:?}");
         return Err(PolicyError::malformed(&path, &problem));
     }
     Ok(files.into_iter().collect())
@@ -144,7 +144,7 @@ pub(crate) fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>, PolicyError>
             other => {
                 return Err(PolicyError::Tensor {
                     name,
-                    problem: format!("type {other:?} in {}, expected F32, BF16 or F16", path.display()),
+                    problem: format!("expected type F32, BF16 or F16 in {}, found {other:?}", path.display()),
                 });
             }
         };
@@ -239,7 +239,7 @@ mod tests {
         tensors.push(NamedTensor { shape: vec![8, 8], ..removed });
         write_tensors(&path, &tensors).unwrap();
         let error = read_directory(directory.path()).unwrap_err().to_string();
-        assert!(error.contains("[8, 8], expected [64]"), "{error}");
+        assert!(error.contains("expected shape [64], found [8, 8]"), "{error}");
     }
 
     #[test]

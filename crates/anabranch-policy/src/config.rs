@@ -63,7 +63,7 @@ impl Config {
     /// Checks that the sizes fit together.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the first field that does not.
+    /// Returns [`PolicyError::Config`] with the first field that does not fit.
     pub fn validate(&self) -> Result<(), PolicyError> {
         for (field, value) in [
             ("vocab_size", self.vocab),
@@ -76,24 +76,24 @@ impl Config {
             ("max_position_embeddings", self.max_positions),
         ] {
             if value == 0 {
-                return Err(refuse(field, &value, "must be at least 1"));
+                return Err(refuse(field, &value, "at least 1"));
             }
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
-            let expected = format!("must divide num_attention_heads = {}", self.heads);
+            let expected = format!("a divisor of num_attention_heads = {}", self.heads);
             return Err(refuse("num_key_value_heads", &self.kv_heads, &expected));
         }
         if !self.head_dim.is_multiple_of(2) {
-            return Err(refuse("head_dim", &self.head_dim, "must be even for RoPE"));
+            return Err(refuse("head_dim", &self.head_dim, "an even number, for RoPE"));
         }
         for (field, value) in [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_eps)] {
             if !(value.is_finite() && value > 0.0) {
-                return Err(refuse(field, &value, "must be positive and finite"));
+                return Err(refuse(field, &value, "a positive and finite number"));
             }
         }
         for id in self.bos.iter().chain(&self.eos) {
             if *id as usize >= self.vocab {
-                let expected = format!("must be below vocab_size = {}", self.vocab);
+                let expected = format!("an id below vocab_size = {}", self.vocab);
                 return Err(refuse("bos_token_id or eos_token_id", id, &expected));
             }
         }
@@ -121,8 +121,9 @@ impl Config {
     /// Reads `config.json`.
     ///
     /// # Errors
-    /// [`PolicyError::Io`] or [`PolicyError::Malformed`] with the path; [`PolicyError::Config`] where the file asks for
-    /// something this model does not implement (attention bias, scaled `RoPE`, an activation other than `SiLU`).
+    /// Returns [`PolicyError::Io`] or [`PolicyError::Malformed`] with the path, and [`PolicyError::Config`] if the file
+    /// asks for something that this model does not implement (attention bias, scaled `RoPE`, an activation other than
+    /// `SiLU`).
     pub fn read(path: &Path) -> Result<Self, PolicyError> {
         let text = std::fs::read_to_string(path).map_err(PolicyError::io("reading", path))?;
         let value: Value = serde_json::from_str(&text).map_err(|error| PolicyError::malformed(path, &error))?;
@@ -135,22 +136,22 @@ impl Config {
     /// Reads the fields of a `config.json`.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the field that is missing, of the wrong type, or not implemented.
+    /// Returns [`PolicyError::Config`] with the field that is missing, of the wrong type, or not implemented.
     pub fn from_json(fields: &Map<String, Value>) -> Result<Self, PolicyError> {
         if let Some(kind) = fields.get("model_type").and_then(Value::as_str)
             && kind != "llama"
         {
-            return Err(refuse("model_type", &kind, "only \"llama\" is implemented"));
+            return Err(refuse("model_type", &kind, "\"llama\", the only type implemented"));
         }
         for field in ["attention_bias", "mlp_bias"] {
             if fields.get(field).and_then(Value::as_bool) == Some(true) {
-                return Err(refuse(field, &true, "biases are not implemented"));
+                return Err(refuse(field, &true, "false, because biases are not implemented"));
             }
         }
         if let Some(name) = fields.get("hidden_act").and_then(Value::as_str)
             && name != "silu"
         {
-            return Err(refuse("hidden_act", &name, "only \"silu\" is implemented"));
+            return Err(refuse("hidden_act", &name, "\"silu\", the only activation implemented"));
         }
         let hidden = required(fields, "hidden_size")?;
         let heads = required(fields, "num_attention_heads")?;
@@ -213,7 +214,7 @@ impl Config {
     /// Writes `config.json`.
     ///
     /// # Errors
-    /// [`PolicyError::Io`] with the path.
+    /// Returns [`PolicyError::Io`] with the path.
     pub fn write(&self, path: &Path) -> Result<(), PolicyError> {
         let text = format!("{:#}\n", self.to_json());
         std::fs::write(path, text).map_err(PolicyError::io("writing", path))
@@ -229,13 +230,13 @@ fn optional(fields: &Map<String, Value>, field: &'static str) -> Result<Option<u
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(number) => Ok(Some(number as usize)),
-            None => Err(refuse(field, value, "must be a whole number")),
+            None => Err(refuse(field, value, "a whole number")),
         },
     }
 }
 
 fn required(fields: &Map<String, Value>, field: &'static str) -> Result<usize, PolicyError> {
-    optional(fields, field)?.ok_or_else(|| refuse(field, &"missing", "must be present"))
+    optional(fields, field)?.ok_or_else(|| refuse(field, &"no such field", "a value"))
 }
 
 fn number(fields: &Map<String, Value>, field: &'static str) -> Result<Option<f64>, PolicyError> {
@@ -243,12 +244,12 @@ fn number(fields: &Map<String, Value>, field: &'static str) -> Result<Option<f64
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_f64() {
             Some(number) => Ok(Some(number)),
-            None => Err(refuse(field, value, "must be a number")),
+            None => Err(refuse(field, value, "a number")),
         },
     }
 }
 
-/// `rope_theta` stands beside the other fields before transformers 5 and inside `rope_parameters` since.
+/// `rope_theta` is beside the other fields before transformers 5, and inside `rope_parameters` since then.
 fn rope_theta(fields: &Map<String, Value>) -> Result<f64, PolicyError> {
     for field in ["rope_scaling", "rope_parameters"] {
         let Some(Value::Object(rope)) = fields.get(field) else {
@@ -258,7 +259,7 @@ fn rope_theta(fields: &Map<String, Value>) -> Result<f64, PolicyError> {
         if let Some(kind) = kind.and_then(Value::as_str)
             && kind != "default"
         {
-            return Err(refuse(field, &kind, "only unscaled RoPE (\"default\") is implemented"));
+            return Err(refuse(field, &kind, "unscaled RoPE (\"default\"), the only one implemented"));
         }
         if let Some(theta) = number(rope, "rope_theta")? {
             return Ok(theta);
@@ -270,7 +271,7 @@ fn rope_theta(fields: &Map<String, Value>) -> Result<f64, PolicyError> {
 fn token_ids(fields: &Map<String, Value>, field: &'static str) -> Result<Vec<u32>, PolicyError> {
     let one = |value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.ok_or_else(|| refuse(field, value, "must be a token id or a list of them"))
+        id.ok_or_else(|| refuse(field, value, "a token id or a list of token ids"))
     };
     match fields.get(field) {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -322,7 +323,7 @@ mod tests {
         assert!(with("hidden_act", json!("gelu")).contains("gelu"));
         assert!(with("rope_scaling", json!({"rope_type": "llama3"})).contains("llama3"));
         assert!(with("num_key_value_heads", json!(3)).contains("num_key_value_heads"));
-        assert!(with("vocab_size", Value::Null).contains("missing"));
+        assert!(with("vocab_size", Value::Null).contains("found no such field"));
         assert!(with("eos_token_id", json!(16)).contains("eos_token_id"));
         assert!(with("model_type", json!("mamba")).contains("mamba"));
     }

@@ -1,4 +1,4 @@
-//! Which device computes: chosen at run time among the backends that were compiled in.
+//! The device that computes, chosen at run time among the backends that were compiled in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::error::PolicyError;
 /// The value of `--device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// CUDA where its driver and compiler answer, else wgpu.
+    /// CUDA if its driver and compiler can be used, else wgpu.
     #[default]
     Auto,
     /// CUDA, or an error.
@@ -73,8 +73,8 @@ impl Device {
     /// Opens a device and checks that it answers.
     ///
     /// # Errors
-    /// [`PolicyError::Device`]: what is missing and how to mend it. Under [`DeviceChoice::Auto`] only when no backend is
-    /// usable, with the reasons of each.
+    /// Returns [`PolicyError::Device`] with what is missing and how to mend it. For [`DeviceChoice::Auto`] this happens
+    /// only if no backend is usable; the error has the reasons of each.
     pub fn open(choice: DeviceChoice) -> Result<Self, PolicyError> {
         match choice {
             DeviceChoice::Cuda => open_cuda(),
@@ -89,7 +89,7 @@ impl Device {
         }
     }
 
-    /// `cuda` or `wgpu`.
+    /// Returns `cuda` or `wgpu`.
     pub fn name(&self) -> &'static str {
         match self.backend {
             #[cfg(feature = "cuda")]
@@ -117,7 +117,7 @@ impl Device {
     }
 }
 
-/// Opens the runtime's own server; its failure is a panic on another thread, which is turned into an error here.
+/// Opens the runtime's own server. If that fails, another thread panics, and this function returns an error.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 fn answers<R: Runtime>(name: &'static str, remedy: &str) -> Result<(), PolicyError>
 where
@@ -128,13 +128,13 @@ where
         Ok(_) => Ok(()),
         Err(panic) => Err(PolicyError::Device {
             device: name,
-            missing: format!("it does not open: {}", panic_text(panic.as_ref())),
+            missing: format!("cannot open it: {}", panic_text(panic.as_ref())),
             remedy: remedy.into(),
         }),
     }
 }
 
-/// The message of a caught panic.
+/// Returns the message of a caught panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
@@ -170,11 +170,11 @@ fn open_cuda() -> Result<Device, PolicyError> {
 
     cuda_libraries()?;
     let refuse = |missing: String| PolicyError::Device { device: "cuda", missing, remedy: REMEDY.into() };
-    cudarc::driver::result::init().map_err(|error| refuse(format!("the driver does not start: {error:?}")))?;
+    cudarc::driver::result::init().map_err(|error| refuse(format!("cannot start the driver: {error:?}")))?;
     match cudarc::driver::result::device::get_count() {
         Ok(count) if count > 0 => {}
-        Ok(_) => return Err(refuse("the driver knows no GPU".into())),
-        Err(error) => return Err(refuse(format!("the driver does not count GPUs: {error:?}"))),
+        Ok(_) => return Err(refuse("the driver found no GPU".into())),
+        Err(error) => return Err(refuse(format!("the driver cannot count GPUs: {error:?}"))),
     }
     answers::<cubecl::cuda::CudaRuntime>("cuda", REMEDY)?;
     Ok(Device { backend: Backend::Cuda })
@@ -230,7 +230,7 @@ mod tests {
         assert!(error.contains("auto, cuda or wgpu"), "{error}");
     }
 
-    /// Runs itself in a process whose Vulkan loader finds no driver and whose CUDA libraries are out of reach.
+    /// Runs itself in a process that can load no Vulkan driver and no CUDA library.
     #[cfg(feature = "wgpu")]
     #[test]
     fn missing_drivers_are_errors_with_a_remedy() {

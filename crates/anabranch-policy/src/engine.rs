@@ -1,9 +1,9 @@
 //! The in-process engine: continuous batching over KV slots on its own thread.
 //!
-//! Each turn of the thread takes waiting requests into free slots, runs all their unread tokens and the next token of every
-//! running request through the model in one pass, samples on the device, and reads the tokens back once. A token depends on
-//! its prefix, the weights and its [`SamplingKey`](anabranch_core::SamplingKey) alone: not on what shared its pass, nor on
-//! a retraction or a restart.
+//! Each turn of the thread takes waiting requests into free slots, runs all their unread tokens and the next token of
+//! every running request through the model in one pass, samples on the device, and reads the tokens back once. A token
+//! depends on its prefix, the weights and its [`SamplingKey`](anabranch_core::SamplingKey) alone: not on what shared
+//! its pass, nor on a retraction or a restart.
 
 mod scheduler;
 mod worker;
@@ -29,7 +29,7 @@ use crate::weights::Weights;
 pub struct EngineOptions {
     /// Requests that generate at the same time; further ones wait.
     pub slots: usize,
-    /// Longest sequence, prompt included, in tokens; the model's own limit if unset. Each slot holds KV for as many.
+    /// Longest sequence, prompt included, in tokens; `None` for the model's own limit. Each slot holds KV for as many.
     pub max_len: Option<usize>,
     /// Tokens read in one pass; longer prompts are read in several.
     pub rows_per_pass: usize,
@@ -41,7 +41,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// Counts since the engine was started, and what it is doing.
+/// Counts since the engine was started, and its requests now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Passes through the model.
@@ -56,8 +56,8 @@ pub struct EngineStats {
     pub waiting: u64,
 }
 
-/// Generates with the policy's model, in process. Clones are handles to the same engine, which stops when the last handle
-/// and the last unfinished stream are gone.
+/// Generates with the policy's model, in process. Clones are handles to the same engine, which stops when the last
+/// handle and the last unfinished stream are gone.
 #[derive(Clone)]
 pub struct PolicyEngine {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ struct Shared {
     state: Arc<Published>,
 }
 
-/// What the engine's thread lets others see.
+/// The state of the engine's thread that its handles can read.
 #[derive(Default)]
 struct Published {
     passes: AtomicU64,
@@ -83,7 +83,7 @@ struct Published {
 type Reply = oneshot::Sender<Result<(), EngineError>>;
 type Output = UnboundedSender<Result<Chunk, EngineError>>;
 
-/// What the handles ask of the engine's thread.
+/// A command from a handle to the engine's thread.
 enum Command {
     Generate(Request, Output),
     Pause(WeightSync, Reply),
@@ -93,7 +93,7 @@ enum Command {
 
 impl PolicyEngine {
     pub(crate) fn new(policy: &Policy, options: EngineOptions) -> Result<Self, PolicyError> {
-        let zero = |field| Err(PolicyError::Config { field, found: "0".into(), expected: "must be at least 1".into() });
+        let zero = |field| Err(PolicyError::Config { field, found: "0".into(), expected: "at least 1".into() });
         if options.slots == 0 {
             return zero("slots");
         }
@@ -106,7 +106,7 @@ impl PolicyEngine {
             return Err(PolicyError::Config {
                 field: "max_len",
                 found: max_len.to_string(),
-                expected: format!("must be from 2 to the model's {positions} positions"),
+                expected: format!("a length from 2 to the model's {positions} positions"),
             });
         }
         let (commands, receiver) = mpsc::channel();
@@ -116,7 +116,7 @@ impl PolicyEngine {
         Ok(Self { shared: Arc::new(Shared { commands, state }) })
     }
 
-    /// What the engine has done and is doing.
+    /// Returns what the engine has done, and how many requests it has now.
     pub fn stats(&self) -> EngineStats {
         let state = &self.shared.state;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -129,8 +129,8 @@ impl PolicyEngine {
         }
     }
 
-    /// The most likely continuation of each prompt under the installed weights, at most `max_tokens` long: for evaluation.
-    /// Starts at the call.
+    /// Generates the most likely continuation of each prompt under the installed weights, at most `max_tokens` long,
+    /// for evaluation. Generation starts at the call.
     pub fn greedy(
         &self,
         prompts: &[Vec<u32>],
@@ -163,7 +163,7 @@ impl PolicyEngine {
     /// Sends a command at once and waits for its answer in the future.
     fn ask(&self, command: impl FnOnce(Reply) -> Command) -> BoxFuture<'static, Result<(), EngineError>> {
         let (reply, answer) = oneshot::channel();
-        // A thread that ended drops the reply, which is seen below.
+        // If the thread has ended, it drops the reply, which the future notices.
         let _ = self.shared.commands.send(command(reply));
         let shared = self.shared.clone();
         async move { answer.await.unwrap_or_else(|_| Err(shared.state.ended())) }.boxed()

@@ -1,4 +1,4 @@
-//! What can go wrong in the policy, said with the place and the way out.
+//! The errors of the policy, each with its place and a remedy.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// A configuration value is outside what this model implements.
-    #[error("model configuration: `{field}` is {found}, {expected}")]
+    #[error("model configuration: `{field}`: expected {expected}, found {found}")]
     Config {
         /// Name of the field, as in `config.json`.
         field: &'static str,
@@ -66,7 +66,7 @@ pub enum PolicyError {
     Runtime {
         /// What was being computed.
         action: &'static str,
-        /// The runtime's own words.
+        /// The runtime's message.
         reason: String,
     },
     /// A batch cannot be trained on.
@@ -78,13 +78,13 @@ pub enum PolicyError {
 }
 
 impl PolicyError {
-    /// An [`PolicyError::Io`] maker for `map_err`.
+    /// Returns a function that makes a [`PolicyError::Io`], for `map_err`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }
     }
 
-    /// A [`PolicyError::Malformed`] with its problem in words.
+    /// Creates a [`PolicyError::Malformed`] from its problem.
     pub(crate) fn malformed(path: impl Into<PathBuf>, problem: &impl ToString) -> Self {
         Self::Malformed { path: path.into(), problem: problem.to_string() }
     }

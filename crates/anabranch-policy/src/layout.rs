@@ -1,9 +1,9 @@
-//! Where each parameter lies in the one flat buffer that holds them all.
+//! The place of each parameter in the one flat buffer that holds them all.
 //!
 //! One buffer for all parameters makes a publication one copy, the optimizer one launch, and the gradient norm one
-//! reduction. Matrices that read the same input stand next to each other, so that one GEMM serves them together:
-//! queries, keys and values as one `[q+2kv, hidden]` matrix, gate and up as one `[2·ffn, hidden]`. Matrices come first and
-//! norms last, so that weight decay ends at one offset.
+//! reduction. Matrices that read the same input are next to each other, so that one GEMM serves them together: queries,
+//! keys and values as one `[q+2kv, hidden]` matrix, gate and up as one `[2·ffn, hidden]`. Matrices come first and norms
+//! last, so that weight decay ends at one offset.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 /// Blocks begin at a multiple of this many floats: 256 bytes, the strictest buffer-offset rule of any WebGPU device.
 pub const BLOCK_ALIGNMENT: usize = 64;
 
-/// What a tensor is for, which decides how it is initialised and whether it decays.
+/// The purpose of a tensor, which decides how it is initialised and whether it decays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A matrix drawn from N(0, 0.02).
@@ -32,7 +32,7 @@ pub struct Slot {
     pub shape: Vec<usize>,
     /// First float within the buffer.
     pub offset: usize,
-    /// What the tensor is for.
+    /// The purpose of the tensor.
     pub role: Role,
 }
 
@@ -83,7 +83,7 @@ pub struct Layout {
     pub layers: Vec<LayerBlocks>,
     /// The last norm, `[hidden]`.
     pub final_norm: usize,
-    /// The output head, `[vocab, hidden]`: the embedding's own offset where the head is tied.
+    /// The output head, `[vocab, hidden]`: the embedding's own offset if the head is tied.
     pub head: usize,
 }
 

@@ -58,7 +58,7 @@ impl PolicyLearner {
     /// The same learner with another objective than the default [`Grpo`].
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the setting that makes no sense.
+    /// Returns [`PolicyError::Config`] with the setting that is out of range.
     pub fn objective(mut self, grpo: Grpo) -> Result<Self, PolicyError> {
         self.trainer.set_objective(grpo)?;
         Ok(self)
@@ -67,7 +67,7 @@ impl PolicyLearner {
     /// Reads the current parameters back from the device.
     ///
     /// # Errors
-    /// [`PolicyError::Runtime`] when the device fails.
+    /// Returns [`PolicyError::Runtime`] if the device fails.
     pub fn parameters(&self) -> Result<Parameters, PolicyError> {
         guarded("reading the parameters", || self.trainer.parameters())
     }
@@ -101,7 +101,7 @@ impl Learner for PolicyLearner {
     }
 }
 
-/// The kernels' wrappers panic when the device fails; a caller of the learner gets an error.
+/// Turns the panic of a kernel's wrapper into an error. The wrappers panic if the device fails.
 fn guarded<T>(action: &'static str, work: impl FnOnce() -> Result<T, PolicyError>) -> Result<T, PolicyError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let reason = panic_text(panic.as_ref()).to_string();

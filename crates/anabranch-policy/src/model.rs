@@ -1,7 +1,7 @@
 //! The model on a device: packed forward and backward passes, and inference over KV slots.
 //!
-//! Every row's result is bitwise independent of the rows around it, in training and inference alike: the log-probability
-//! that the engine recorded is the one that the learner recomputes under the same weights.
+//! Every row's result is bitwise independent of the rows around it, in training and inference alike: the
+//! log-probability that the engine recorded is the one that the learner recomputes under the same weights.
 
 mod backward;
 mod batch;
@@ -47,17 +47,17 @@ impl<R: Runtime> Model<R> {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device<R> {
         &self.device
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// Where each parameter lies in the flat tensor.
+    /// Returns the place of each parameter in the flat tensor.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }

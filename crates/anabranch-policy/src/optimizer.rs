@@ -1,18 +1,18 @@
-//! Settings of the optimizer and the timeline of its learning rate.
+//! Settings of the optimizer and its learning-rate schedule.
 
 use crate::error::PolicyError;
 
 /// `AdamW` (Loshchilov & Hutter 2019) with gradient clipping and a learning-rate schedule. Norms do not decay.
 ///
-/// The schedule counts optimizer updates from 1: linear warm-up to the full rate at update `warmup`, constant, and where
-/// `decay` is set linear down to a floor that is then held.
+/// The schedule counts optimizer updates from 1: linear warm-up to the full rate at update `warmup`, constant, and, if
+/// `decay` is set, linear down to a floor that is then held.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
     /// The full learning rate.
     pub learning_rate: f64,
     /// Updates until the full rate is reached; 0 for none.
     pub warmup: u64,
-    /// How the rate falls, where it does.
+    /// How the rate falls; `None` if it stays constant.
     pub decay: Option<LinearDecay>,
     /// Decay rate of the first moment.
     pub beta1: f64,
@@ -54,7 +54,7 @@ impl Default for AdamW {
 }
 
 impl AdamW {
-    /// The learning rate of update `update`, from 1.
+    /// Returns the learning rate of update `update`, from 1.
     pub fn rate(&self, update: u64) -> f64 {
         let warmup = (update as f64 / self.warmup.max(1) as f64).min(1.0);
         let decay = self.decay.map_or(1.0, |decay| {
@@ -68,33 +68,33 @@ impl AdamW {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the first that makes no sense.
+    /// Returns [`PolicyError::Config`] with the first setting that is out of range.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let refuse = |field, found: f64, expected: &str| {
             Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })
         };
         for (field, value) in [("learning_rate", self.learning_rate), ("eps", self.eps)] {
             if !(value.is_finite() && value > 0.0) {
-                return refuse(field, value, "must be positive and finite");
+                return refuse(field, value, "a positive and finite number");
             }
         }
         for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
             if !(0.0..1.0).contains(&value) {
-                return refuse(field, value, "must be in [0, 1)");
+                return refuse(field, value, "a number in [0, 1)");
             }
         }
         if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            return refuse("weight_decay", self.weight_decay, "must not be negative");
+            return refuse("weight_decay", self.weight_decay, "a number of at least 0");
         }
         if let Some(norm) = self.max_norm.filter(|norm| norm.is_nan() || *norm <= 0.0) {
-            return refuse("max_norm", norm, "must be positive");
+            return refuse("max_norm", norm, "a positive number");
         }
         if let Some(decay) = self.decay {
             if decay.to < decay.from {
-                return refuse("decay.to", decay.to as f64, "must not be before decay.from");
+                return refuse("decay.to", decay.to as f64, "an update not before decay.from");
             }
             if !(0.0..=1.0).contains(&decay.floor) {
-                return refuse("decay.floor", decay.floor, "must be in [0, 1]");
+                return refuse("decay.floor", decay.floor, "a number in [0, 1]");
             }
         }
         Ok(())

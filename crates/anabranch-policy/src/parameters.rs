@@ -23,7 +23,7 @@ impl Parameters {
     /// norms one. Each value is a function of (seed, tensor, index) alone.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] when the configuration is not valid.
+    /// Returns [`PolicyError::Config`] when the configuration is not valid.
     pub fn init(config: &Config, seed: u64) -> Result<Self, PolicyError> {
         config.validate()?;
         let layout = Arc::new(Layout::new(config));
@@ -43,7 +43,7 @@ impl Parameters {
     /// Takes a flat buffer, as read back from a device.
     ///
     /// # Errors
-    /// [`PolicyError::Tensor`] when its length is not the layout's.
+    /// Returns [`PolicyError::Tensor`] when its length is not the layout's.
     pub fn from_flat(layout: Arc<Layout>, data: Vec<f32>) -> Result<Self, PolicyError> {
         if data.len() != layout.len() {
             return Err(PolicyError::Tensor {

@@ -24,7 +24,7 @@ impl Policy {
     /// A policy of freshly drawn parameters, a function of configuration and seed alone.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] when the configuration is not valid.
+    /// Returns [`PolicyError::Config`] when the configuration is not valid.
     pub fn init(config: Config, seed: u64, device: &Device) -> Result<Self, PolicyError> {
         let parameters = Parameters::init(&config, seed)?;
         Ok(Self::assemble(config, parameters, *device))
@@ -61,7 +61,8 @@ impl Policy {
     /// A learner that starts from these parameters, with the default [`Grpo`](crate::learner::Grpo) objective.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] when the optimizer's settings make no sense, [`PolicyError::Runtime`] when the device fails.
+    /// Returns [`PolicyError::Config`] when the optimizer's settings make no sense, [`PolicyError::Runtime`] when the
+    /// device fails.
     pub fn learner(&self, optimizer: AdamW) -> Result<PolicyLearner, PolicyError> {
         PolicyLearner::new(self, optimizer)
     }
@@ -69,7 +70,8 @@ impl Policy {
     /// An engine for this model, on its own thread. It generates once weights have been installed.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] when an option makes no sense, [`PolicyError::Runtime`] when the thread does not start.
+    /// Returns [`PolicyError::Config`] when an option makes no sense, [`PolicyError::Runtime`] when the thread does not
+    /// start.
     pub fn engine(&self, options: EngineOptions) -> Result<PolicyEngine, PolicyError> {
         PolicyEngine::new(self, options)
     }

@@ -1,4 +1,4 @@
-//! The model in plain Rust, without speed: the measure for every device path.
+//! The model in plain Rust, not optimised for speed, as the reference for every device path.
 //!
 //! Generic over `f32` and `f64`; the backward pass is written by hand and proved by finite differences in `f64` and by
 //! a fixture from `PyTorch`.

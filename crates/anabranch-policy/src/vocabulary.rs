@@ -20,7 +20,7 @@ impl Vocabulary {
     /// A vocabulary of these characters, in this order.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] when a character stands twice.
+    /// Returns [`PolicyError::Config`] when a character stands twice.
     pub fn new(characters: &str) -> Result<Self, PolicyError> {
         let characters: Vec<char> = characters.chars().collect();
         for (position, character) in characters.iter().enumerate() {
@@ -28,7 +28,7 @@ impl Vocabulary {
                 return Err(PolicyError::Config {
                     field: "characters",
                     found: format!("{character:?} twice"),
-                    expected: "each character stands once".into(),
+                    expected: "each character once".into(),
                 });
             }
         }
@@ -53,7 +53,7 @@ impl Vocabulary {
     /// Ids of a text, without special tokens.
     ///
     /// # Errors
-    /// [`PolicyError::UnknownCharacter`] with the character and its position.
+    /// Returns [`PolicyError::UnknownCharacter`] with the character and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, PolicyError> {
         text.chars()
             .enumerate()

@@ -16,7 +16,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Wraps a flat tensor that nobody writes to any more.
+    /// Wraps a flat tensor that does not change any more.
     pub(crate) fn new<R: Runtime>(tensor: Tensor<R>, digest: Digest) -> Self {
         Self { buffer: Arc::new(tensor), digest }
     }

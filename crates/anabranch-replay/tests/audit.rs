@@ -1,4 +1,4 @@
-//! The audit counts what happened, and one group's history tells its life.
+//! The audit counts what happened, and a group's history has every record of the group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! G7: the schedule is a pure function of the log. It is computed again from completions, admissions, publications and
-//! settings, and every change of one of these is caught and named.
+//! The schedule is a pure function of the log: it can be computed again from completions, admissions, publications and
+//! settings, and every change of one of these is found and named.
 
 #[macro_use]
 mod sound;
@@ -79,7 +79,7 @@ fn two_admissions_swapped_are_caught_and_named() {
             Difference::Place { group, expected, .. } => {
                 assert!(ids.contains(&Some(&group)) || ids.contains(&expected.as_ref()), "{group}, {ids:?}");
             }
-            // In the queue only after the batch that took it.
+            // The group is in the queue only after the batch that took it.
             Difference::NotQueued { group, .. } => assert!(ids.contains(&Some(&group)), "{group}, {ids:?}"),
             other => panic!("{other}"),
         }

@@ -1,4 +1,4 @@
-//! The timeline of a run says in slices what the audit says in sums.
+//! The slices of a run's timeline add up to the sums of its audit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn histogram<'a>(series: impl Iterator<Item = &'a Series>) -> BTreeMap<u64, u64>
     all
 }
 
-/// Everything that both tell, of any log.
+/// Checks everything that both have, for any log.
 fn agrees_with_the_audit(log: &[Event]) -> RunTimeline {
     let (timeline, audit) = (timeline(log), audit(log));
     assert_eq!(timeline.open_ns, audit.open_ns);

@@ -1,4 +1,4 @@
-//! The schedule of a log adds up, and every change of it is caught and named.
+//! The schedule of a log adds up, and every change of the schedule is found and named.
 
 use anabranch_core::{Cause, Event, EventKind, Moment, Seq};
 use anabranch_replay::{Mismatch, WhatIfError, recompute, self_check, what_if};

@@ -1,4 +1,4 @@
-//! A sound log is found sound; damage to its sequence, its leases and its retries is caught, and named.
+//! Verification finds no violation in a sound log, and names every damage to sequence, leases and retries.
 
 #[macro_use]
 mod sound;

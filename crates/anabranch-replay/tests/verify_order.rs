@@ -1,4 +1,4 @@
-//! Which group a buffer had to give, in each of its orders.
+//! Verification knows which group must leave the buffer first, in each order.
 
 #[macro_use]
 mod sound;

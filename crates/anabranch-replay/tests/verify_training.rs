@@ -1,4 +1,4 @@
-//! Damage to versions, batches and steps is caught, and named.
+//! Verification names every damage to versions, batches and steps.
 
 #[macro_use]
 mod sound;

@@ -1,4 +1,4 @@
-//! What-if answers against what the scripted pipeline really does.
+//! What-if answers agree with what the scripted pipeline does under the other settings.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -111,8 +111,8 @@ fn delays() -> impl Strategy<Value = Delays> {
         .prop_map(|(scoring, ack, between, late_tokens)| Delays { scoring, ack, between, late_tokens })
 }
 
-/// Two groups whose records become durable together wait for the learner's loop; the later one is stale, and so is told of
-/// before the batch that has the other.
+/// Two groups whose records become durable together wait for the learner's loop; the later one is stale, and so is told
+/// of before the batch that has the other.
 #[test]
 fn groups_that_were_admitted_together_leave_in_their_order() {
     let delays = Delays { scoring: 93_392, ack: 7_211, between: 65_210, late_tokens: false };
@@ -146,8 +146,8 @@ fn groups_that_were_admitted_together_leave_in_their_order() {
     assert_eq!(first_difference(&happened, &predicted(&prediction)), None);
 }
 
-/// Whether a sample happened to end at the very moment at which its engine was paused or went on, or a lease to go out when it
-/// was paused. Which came first is not in the log where rewards and acknowledgements come later.
+/// Returns whether a sample ended at the very moment at which its engine paused or resumed, or a lease went out when it
+/// paused. If rewards and acknowledgements come later, the log does not tell which of the two came first.
 fn coincides(events: &[Event]) -> bool {
     let (mut paused, mut resumed) = (BTreeSet::new(), BTreeSet::new());
     for event in events {
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Where the log has all work that the other settings need, the answer is what the pipeline does.
+/// If the log has all work that the other settings need, the answer is exactly what the pipeline does.
 #[test]
 fn with_other_settings_the_prediction_is_what_happens() {
     let compared = Cell::new(0);

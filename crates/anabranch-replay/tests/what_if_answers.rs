@@ -1,4 +1,4 @@
-//! What may be asked, and the form of the answer.
+//! Which questions are refused, and the form of an answer.
 
 use anabranch_core::{Event, EventKind};
 use anabranch_replay::{Order, Settings, what_if};

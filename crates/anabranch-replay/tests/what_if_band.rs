@@ -1,4 +1,4 @@
-//! Where a question needs work that the log does not have, the answer lies within a stated band of what happens.
+//! If a question needs work that the log does not have, the answer is within a stated band of what happens.
 
 use anabranch_replay::{Outcome, Settings};
 use anabranch_testing::pipeline::{Script, record, settings};
@@ -15,8 +15,8 @@ const MEAN: f64 = 0.01;
 
 const SEEDS: u64 = 200;
 
-/// How far the answer is off: consumed groups, wasted groups and wasted tokens, each as a part of what happens, mean gap
-/// in versions, wall time and learner wait as parts of the wall time.
+/// How far the answer is off: consumed groups, wasted groups and wasted tokens, each as a part of what happens, mean
+/// gap in versions, wall time and learner wait as parts of the wall time.
 fn errors(answer: &Outcome, real: &Outcome) -> [f64; 6] {
     let part = |answer: u64, real: u64| answer as f64 / real as f64 - 1.0;
     [

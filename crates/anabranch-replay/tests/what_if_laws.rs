@@ -1,4 +1,4 @@
-//! Laws that hold of every schedule, recorded or predicted.
+//! Laws that hold for every schedule, recorded or predicted.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use anabranch_replay::{Outcome, Settings};
 use anabranch_testing::pipeline::{Script, any_settings, cases, record, script, settings, steps};
 use proptest::prelude::*;
 
-/// Σ gap at `BatchTaken` over consumed groups, and Σ over publications of the groups, consumed later, that had sampled a
-/// token by then and were not yet in a `BatchTaken`: from the times of first tokens, not from versions.
+/// Σ gap at `BatchTaken` over consumed groups, and Σ over publications of the groups, consumed later, that had sampled
+/// a token by then and were not yet in a `BatchTaken`: from the times of first tokens, not from versions.
 fn both_sides(events: &[Event]) -> (u64, u64) {
     let mut first_token: BTreeMap<&GroupId, u64> = BTreeMap::new();
     let mut taken: BTreeMap<&GroupId, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Runs that were killed and resumed: each restart is a barrier, over which everything open is carried.
+//! What-if answers for runs that were killed and resumed: each restart carries over everything that is open.
 
 use anabranch_core::{Event, EventKind, Seq, WeightSync};
 use anabranch_replay::{Recorder, Settings, self_check, what_if};

@@ -1,4 +1,4 @@
-//! How long an answer takes over a million groups. Run with
+//! Measures how long an answer takes over a million groups. Run with
 //! `cargo test --release -p anabranch-replay --test what_if_speed -- --ignored --nocapture`.
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ fn recorded(template: &Template, copies: u64) -> Recorder {
     recorder
 }
 
-/// The repeated log is one that the answers can rest on.
+/// The schedule of the repeated log adds up.
 #[test]
 fn a_repeated_log_adds_up() {
     let (template, _) = template();

@@ -1,16 +1,16 @@
-//! A scripted learner whose weights tell which groups shaped them.
+//! A scripted learner whose weights depend on exactly the groups that it consumed.
 
 use std::fs;
 use std::path::Path;
 
 use anabranch_core::{Batch, Digest, GroupId, Learner, LearnerError, StepReport};
 
-/// The one file of a checkpoint: three lines, the chain, the chain last handed out (or `-`), and the updates.
+/// The only file of a checkpoint. Its three lines are the chain, the chain last handed out (or `-`), and the updates.
 const FILE: &str = "chain.txt";
 
-/// A learner whose weights are a hash chain over the ids of the groups it was trained on: two learners are equal exactly
-/// when they consumed the same groups in the same order and batches. What a publication hands to the engines is the
-/// first eight bytes of the chain.
+/// A learner whose weights are a hash chain over the ids of the groups that it consumed. Two learners are equal exactly
+/// if they consumed the same groups in the same order and batches. A publication hands the first eight bytes of the
+/// chain to the engines.
 ///
 /// ```
 /// use anabranch_core::{GroupId, Learner};
@@ -28,12 +28,12 @@ pub struct HashChain {
 }
 
 impl HashChain {
-    /// A chain that begins with `seed`.
+    /// Creates a chain that begins with `seed`.
     pub fn new(seed: u64) -> Self {
         Self { chain: Digest::of(&seed.to_le_bytes()), published: None, updates: 0 }
     }
 
-    /// The chain after `batches`, each a list of group ids.
+    /// Creates the chain after `batches`, each a list of group ids.
     pub fn over<'a>(seed: u64, batches: impl IntoIterator<Item = &'a [GroupId]>) -> Self {
         let mut chain = Self::new(seed);
         batches.into_iter().for_each(|batch| chain.extend(batch));
@@ -48,7 +48,7 @@ impl HashChain {
     }
 }
 
-/// What the engines get of a chain.
+/// Returns the weights of a chain for the engines.
 fn weights(chain: Digest) -> u64 {
     chain.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }

@@ -1,9 +1,9 @@
-//! Engines that need no device.
+//! An engine and a learner that need no device.
 //!
-//! [`Sim`] is a scripted [`Engine`](anabranch_core::Engine): lengths, times and faults of every sample come from a
-//! closure, and time is tokio's, so that tests and schedules run in virtual time (`start_paused`). [`HashChain`] is the
-//! scripted [`Learner`](anabranch_core::Learner) that goes with it: its weights tell which groups shaped them, in which
-//! order.
+//! [`Sim`] is a scripted [`Engine`](anabranch_core::Engine): a closure gives the length, the times and the faults of
+//! every sample. Time is tokio's, so that tests and schedules can run in virtual time (`start_paused`). [`HashChain`]
+//! is the scripted [`Learner`](anabranch_core::Learner) for it: its weights depend on exactly the groups that it
+//! consumed, and on their order.
 
 pub mod chain;
 pub mod sim;

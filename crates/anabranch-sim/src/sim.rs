@@ -32,31 +32,31 @@ pub enum Chunking {
 /// An installation of weights.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Install {
-    /// Under which version.
+    /// The version of the weights.
     pub version: Version,
     /// The scripted weights.
     pub weights: u64,
 }
 
-/// What an engine has done so far.
+/// Counts of what an engine has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimStats {
-    /// Requests received.
+    /// How many requests it received.
     pub started: u64,
-    /// Requests that ended by their script or by an aborting publication.
+    /// How many requests ended by their script or by an aborting publication.
     pub finished: u64,
-    /// Requests whose stream was dropped before its end.
+    /// How many requests had their stream dropped before its end.
     pub cancelled: u64,
-    /// Requests that run now (those that wait for a publication to end do not).
+    /// How many requests run now. Requests that wait for a publication to end do not count.
     pub running: usize,
     /// All installations, in order.
     pub installs: Vec<Install>,
 }
 
-/// A scripted engine: what each request does, and when, comes from a closure. Clones share one engine.
+/// A scripted engine: a closure says what each request does, and when. Clones share one engine.
 ///
-/// Time is tokio's: pause it and a schedule of hours runs in milliseconds, the same each time. Tokio's timer rounds up to
-/// whole milliseconds, so scripts that are to be exact use those. Requests wait until weights are installed.
+/// Time is tokio's. If it is paused, a schedule of hours runs in milliseconds, the same each time. Tokio's timer rounds
+/// up to whole milliseconds, so an exact script uses whole milliseconds. Requests wait until weights are installed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,27 +92,28 @@ struct Inner {
 }
 
 impl Sim {
-    /// An engine whose requests do what `script` says. The script must depend on nothing but its argument.
+    /// Creates an engine whose requests do what `script` says. The script must depend only on its argument.
     pub fn scripted(script: impl Fn(&Call<'_>) -> Reply + Send + Sync + 'static) -> Self {
         let (chunking, install_time) = (Chunking::default(), Duration::ZERO);
         Self(Arc::new(Inner { script: Box::new(script), chunking, install_time, gate: Gate::new() }))
     }
 
-    /// An engine that answers every request with `tokens` tokens, `each` apart.
+    /// Creates an engine that answers every request with `tokens` tokens, `each` apart.
     pub fn fixed(tokens: u32, each: Duration) -> Self {
         Self::scripted(move |_| Reply::tokens(tokens, each))
     }
 
-    /// An engine for samples of several turns, each answered as `script` says of its number.
+    /// Creates an engine for samples of several turns. `script` gets the number of a turn and returns its reply.
     pub fn by_turn(script: impl Fn(u32) -> Reply + Send + Sync + 'static) -> Self {
         Self::scripted(move |call| script(call.turn))
     }
 
-    /// An engine that draws the number of tokens of each sample from `tokens` and the time of each token, in
-    /// milliseconds, from `millis`: by `seed`, lease and sample, so that a sample is the same in every run.
+    /// Creates an engine that draws the number of tokens of each sample from `tokens` and the time of each token, in
+    /// milliseconds, from `millis`. Draws depend on `seed`, lease and sample, so that a sample is the same in every
+    /// run.
     ///
     /// # Panics
-    /// Where a range is empty.
+    /// Panics if a range is empty.
     pub fn random(seed: u64, tokens: RangeInclusive<u32>, millis: RangeInclusive<u64>) -> Self {
         assert!(!tokens.is_empty(), "tokens: the range is empty");
         assert!(!millis.is_empty(), "millis: the range is empty");
@@ -125,23 +126,23 @@ impl Sim {
         })
     }
 
-    /// How long an installation takes. The default takes no time.
+    /// Sets how long an installation takes. By default it takes no time.
     ///
     /// # Panics
-    /// Where the engine is already shared.
+    /// Panics if the engine is already shared.
     pub fn install_time(self, install_time: Duration) -> Self {
         self.set(|inner| inner.install_time = install_time)
     }
 
-    /// Where chunks end. The default ends them at publications only.
+    /// Sets where chunks end. By default they end only at publications.
     ///
     /// # Panics
-    /// Where the engine is already shared.
+    /// Panics if the engine is already shared.
     pub fn chunking(self, chunking: Chunking) -> Self {
         self.set(|inner| inner.chunking = chunking)
     }
 
-    /// What it has done so far.
+    /// Returns counts of what the engine has done so far.
     pub fn stats(&self) -> SimStats {
         self.0.gate.stats()
     }

@@ -72,7 +72,7 @@ async fn pauses_and_resumes_are_idempotent_and_time_stands_still_between() {
     };
     let (chunks, ()) = futures::join!(chunks, publication);
     assert_eq!(began.elapsed(), ms(140), "the 5 ms left of the second token are worked off after the pause");
-    assert_eq!(chunks.unwrap().len(), 1, "nothing was installed: the version goes on");
+    assert_eq!(chunks.unwrap().len(), 1, "nothing was installed: the version stays the same");
 }
 
 #[tokio::test(start_paused = true)]

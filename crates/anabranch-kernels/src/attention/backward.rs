@@ -1,8 +1,9 @@
-//! The backward pass over packed sequences (Dao 2022, without tiles): scores are computed again from the saved log sums.
+//! The backward pass over packed sequences (Dao 2022, without tiles): scores are computed again from the saved log
+//! sums.
 //!
-//! For each query: p_j = e^(s_j − log sum), δ = dO·O, ds_j = p_j·(dO·v_j − δ)/√D; then dq = Σ_j ds_j·k_j, dk_j = Σ ds_j·q
-//! and dv_j = Σ p_j·dO, the last two over the queries at or after j and the query heads that share the key head. The first
-//! kernel gives each query segment to a unit, the second each key segment: no unit adds to another's output.
+//! For each query: p_j = e^(s_j − log sum), δ = dO·O, ds_j = p_j·(dO·v_j − δ)/√D; then dq = Σ_j ds_j·k_j, dk_j = Σ
+//! ds_j·q and dv_j = Σ p_j·dO, the last two over the queries at or after j and the query heads that share the key head.
+//! The first kernel gives each query segment to a unit, the second each key segment: no unit adds to another's output.
 
 use cubecl::prelude::*;
 
@@ -126,7 +127,7 @@ fn key_value_kernel(
 /// `log_sums` as the forward pass left them. `grad_qkv` is overwritten whole. The order of every sum is fixed.
 ///
 /// # Panics
-/// When a shape differs from these or `shape` is unusable.
+/// Panics if a shape differs from these or `shape` is unusable.
 #[allow(clippy::too_many_arguments, reason = "one argument for each tensor of the formula")]
 pub fn backward<R: Runtime>(
     device: &Device<R>,

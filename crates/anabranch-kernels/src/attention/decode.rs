@@ -56,13 +56,13 @@ fn decode_kernel(
 
 /// Attention of each row's query heads over the first `lengths` entries of its slot.
 ///
-/// Shapes: `qkv` [n, (Hq + 2·Hkv)·D] of which only the query heads are read, `slots` and `lengths` `[n]`, `out` [n, Hq·D].
-/// A row's own key and value must have been appended before, so that its length counts itself. Rows may be prompt tokens
-/// as well: give each its own length. Equal, bit for bit, to [`forward`](super::forward()) on the same queries and keys.
-/// Slots and lengths must lie within the cache; the device clamps them.
+/// Shapes: `qkv` [n, (Hq + 2·Hkv)·D] of which only the query heads are read, `slots` and `lengths` `[n]`, `out` [n,
+/// Hq·D]. A row's own key and value must have been appended before, so that its length counts itself. Rows may be
+/// prompt tokens as well: give each its own length. Equal, bit for bit, to [`forward`](super::forward()) on the same
+/// queries and keys. Slots and lengths must lie within the cache; the device clamps them.
 ///
 /// # Panics
-/// When a shape differs from these or the cache was made for another `shape`.
+/// Panics if a shape differs from these or the cache was made for another `shape`.
 pub fn decode<R: Runtime>(
     device: &Device<R>,
     shape: &AttentionShape,

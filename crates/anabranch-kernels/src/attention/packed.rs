@@ -55,11 +55,11 @@ fn forward_kernel(
 /// Causal attention within each packed sequence.
 ///
 /// Shapes: `qkv` [T, (Hq + 2·Hkv)·D] (after RoPE), `out` [T, Hq·D], `log_sums` [T, Hq] (the log of each query's summed
-/// exponentiated scores, which [`backward`](super::backward()) needs). A token's result depends on its own sequence alone,
-/// bit for bit.
+/// exponentiated scores, which [`backward`](super::backward()) needs). A token's result depends on its own sequence
+/// alone, bit for bit.
 ///
 /// # Panics
-/// When a shape differs from these or `shape` is unusable.
+/// Panics if a shape differs from these or `shape` is unusable.
 pub fn forward<R: Runtime>(
     device: &Device<R>,
     shape: &AttentionShape,
@@ -77,7 +77,8 @@ pub fn forward<R: Runtime>(
     if tokens == 0 {
         return;
     }
-    // SAFETY: tokens are checked against `starts`; a packing's starts are never after their token; shapes checked above.
+    // SAFETY: tokens are checked against `starts`; a packing's starts are never after their token; shapes checked
+    // above.
     unsafe {
         forward_kernel::launch_unchecked::<R>(
             device.client(),

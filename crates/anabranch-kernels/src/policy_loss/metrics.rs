@@ -1,4 +1,4 @@
-//! The sums that a pass over the tokens leaves behind.
+//! The metrics of a pass over the tokens, as sums.
 
 /// Rows of the partial sums: the fields of [`Metrics`] in their order.
 pub(super) const SUMS: usize = 9;
@@ -15,11 +15,12 @@ pub struct Metrics {
     pub tokens: f64,
     /// How many have no gradient because the clip or the dual clip holds.
     pub clipped: f64,
-    /// Σ e^d − 1 − d with d = ℓ − b: the k3 estimator (Schulman 2020) of KL(μ‖π), unbiased as the tokens were drawn from μ.
+    /// Σ e^d − 1 − d with d = ℓ − b: the k3 estimator (Schulman 2020) of KL(μ‖π), unbiased as the tokens were drawn
+    /// from μ.
     pub kl_k3_sum: f64,
     /// Σ r.
     pub ratio_sum: f64,
-    /// The largest |r − 1|; exactly 0 where every ℓ is bitwise p.
+    /// The largest |r − 1|; exactly 0 if every ℓ is bitwise p.
     pub max_ratio_deviation: f64,
     /// Σ e^(p−b), not truncated, whatever the correction.
     pub weight_sum: f64,
@@ -77,13 +78,14 @@ impl Metrics {
         }
     }
 
-    /// The normalised effective sample size of the weights, (Σw)² / (n·Σw²): 1 where all are equal. NaN without tokens.
+    /// Returns the normalised effective sample size of the weights, (Σw)² / (n·Σw²): 1 if all are equal. NaN without
+    /// tokens.
     pub fn effective_sample_size(&self) -> f64 {
         self.weight_sum * self.weight_sum / (self.tokens * self.weight_square_sum)
     }
 }
 
-/// The larger of two, NaN where either is.
+/// Returns the larger of two numbers, or NaN if either is NaN.
 fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }

@@ -6,7 +6,7 @@ use crate::{head, philox};
 /// The probabilities a row is drawn from: after temperature, top-k and top-p.
 ///
 /// # Panics
-/// Where there are no logits.
+/// Panics if there are no logits.
 #[allow(clippy::float_cmp, reason = "the largest of the values is one of them")]
 pub fn distribution(logits: &[f64], settings: &RowSettings) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);

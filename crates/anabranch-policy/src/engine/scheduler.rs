@@ -1,4 +1,4 @@
-//! Which tokens go through the model next: requests, slots and the queue, without a device.
+//! The scheduler chooses which tokens go through the model next. It has the requests, slots and queue, and no device.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use anabranch_kernels::sample::{RowSettings, Sampled};
 use super::Output;
 use crate::model::InferenceRows;
 
-/// A chunk is sent with the first token, then when this many have gathered, and before weights change.
+/// How many tokens a chunk gathers. A chunk is also sent with the first token, and before weights change.
 const CHUNK: usize = 16;
 
 /// A request within the engine.
@@ -96,25 +96,25 @@ impl Scheduler {
     fn fault(&self, request: &Request) -> Option<String> {
         let (len, sampling) = (request.tokens.len(), &request.sampling);
         if len == 0 {
-            return Some("it has no token to continue; begin with a BOS token".into());
+            return Some("expected at least one prompt token, found none: begin with a BOS token".into());
         }
         if len >= self.max_len && sampling.max_tokens > 0 {
             let max_len = self.max_len;
-            return Some(format!("{len} tokens leave no room in sequences of {max_len} (max_len)"));
+            return Some(format!("expected fewer prompt tokens than `max_len` ({max_len}), found {len}"));
         }
         if let Some(token) = request.tokens.iter().find(|token| **token as usize >= self.vocab) {
-            return Some(format!("token {token} is outside the vocabulary of {}", self.vocab));
+            return Some(format!("expected tokens below the vocabulary size {}, found {token}", self.vocab));
         }
         if !(sampling.temperature.is_finite() && sampling.temperature >= 0.0) {
-            return Some(format!("temperature {} must not be negative", sampling.temperature));
+            return Some(format!("expected a temperature of at least 0, found {}", sampling.temperature));
         }
         if let Some(top_p) = sampling.top_p.filter(|top_p| !(*top_p > 0.0 && *top_p <= 1.0)) {
-            return Some(format!("top_p {top_p} must be above 0 and at most 1"));
+            return Some(format!("expected top_p above 0 and at most 1, found {top_p}"));
         }
         None
     }
 
-    /// Refuses everything that waits.
+    /// Refuses all requests that wait.
     pub fn refuse_waiting(&mut self, error: &EngineError) {
         for sequence in self.waiting.drain(..) {
             let _ = sequence.output.unbounded_send(Err(error.clone()));
@@ -134,7 +134,7 @@ impl Scheduler {
         });
     }
 
-    /// Moves waiting requests into free slots, first come first served.
+    /// Moves waiting requests into free slots in the order of their arrival.
     pub fn admit(&mut self) {
         let mut free = 0;
         while let Some(sequence) = self.waiting.front() {
@@ -152,7 +152,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns running requests to the head of the queue; what they generated is kept, their KV is not. Call
+    /// Returns running requests to the head of the queue. It keeps their tokens and drops their KV. Call
     /// [`flush`](Self::flush) first.
     pub fn retract(&mut self) {
         for slot in self.order.drain(..).rev() {
@@ -189,11 +189,11 @@ impl Scheduler {
         }
     }
 
-    /// The next pass: the next token of every running request first, then unread prompts as far as there is room.
+    /// Builds the next pass: first the next token of every running request, then unread prompts while there is room.
     pub fn plan(&mut self) -> Plan {
         let mut plan = Plan::default();
         let mut room = self.rows_per_pass;
-        // The first row of a whole prompt in this pass: others with the same tokens copy its KV.
+        // The first row of each whole prompt in this pass. Requests with the same prompt copy its KV.
         let mut prompts: HashMap<Vec<u32>, usize> = HashMap::new();
         for next_token_only in [true, false] {
             for slot in &self.order {
@@ -219,7 +219,7 @@ impl Scheduler {
         plan
     }
 
-    /// Appends the sampled tokens, sends what is due, and frees the slots of what ended.
+    /// Appends the sampled tokens, sends the chunks that are due, and frees the slots of requests that ended.
     pub fn deliver(&mut self, plan: &Plan, sampled: &[Sampled], version: Version) {
         for (slot, sampled) in plan.slots.iter().zip(sampled) {
             let Some(sequence) = &mut self.slots[*slot] else { continue };
@@ -290,7 +290,7 @@ impl Sequence {
         let _ = self.output.unbounded_send(Err(error));
     }
 
-    /// Takes a token; whether the request has ended with it.
+    /// Appends a token. Returns whether the request ends with it.
     fn accept(&mut self, sampled: &Sampled, version: Version) -> bool {
         let first = self.generated() == 0;
         self.tokens.push(sampled.token);
@@ -313,7 +313,7 @@ impl Sequence {
         let unsent = std::mem::take(&mut self.unsent);
         let sampling = &self.request.sampling;
         let truncating = sampling.top_k.is_some() || sampling.top_p.is_some();
-        // A receiver that is gone has cancelled; the next turn notices.
+        // If the receiver is gone, the request is cancelled. The next turn notices that.
         let _ = self.output.unbounded_send(Ok(Chunk {
             tokens: unsent.tokens,
             logprobs: unsent.logprobs,
@@ -325,7 +325,7 @@ impl Sequence {
     }
 }
 
-/// Low half, high half.
+/// Returns the low half and the high half.
 fn halves(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }

@@ -1,4 +1,4 @@
-//! The engine's thread.
+//! The engine's thread: it takes commands and runs passes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -74,10 +74,10 @@ struct Worker<R: Runtime> {
     scheduler: Scheduler,
     /// The weights that generate, and their version.
     installed: Option<(Tensor<R>, Version)>,
-    /// The second set: what the next installation copies into.
+    /// The second set, into which the next installation copies.
     spare: Option<Tensor<R>>,
     paused: bool,
-    /// Who waits until nothing runs any more.
+    /// The replies that wait until no request runs.
     draining: Vec<Reply>,
     state: Arc<Published>,
 }
@@ -97,7 +97,7 @@ impl<R: Runtime> Worker<R> {
                 match commands.try_recv() {
                     Ok(command) => self.obey(command),
                     Err(TryRecvError::Empty) => break,
-                    // No stream is left either, since each keeps a sender: nobody waits for what runs.
+                    // Each stream keeps a sender, so no stream is left either. No request needs an answer any more.
                     Err(TryRecvError::Disconnected) => return,
                 }
             }

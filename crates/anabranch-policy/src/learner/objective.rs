@@ -1,4 +1,4 @@
-//! What the learner maximises.
+//! The objective that the learner maximises.
 
 use anabranch_kernels::{advantage, policy_loss};
 
@@ -28,14 +28,14 @@ impl Advantage {
     }
 }
 
-/// What the probability ratio of the clipped loss is taken against.
+/// The log-probs against which the ratio of the clipped loss is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratio {
     /// The log-probs that the engine recorded: e^(ℓ−b).
     Recorded,
     /// The weights at the start of the step, e^(ℓ−p), the loss weighted by e^(p−b) (Hilton 2021; `AReaL` 2025).
     Decoupled,
-    /// As `Decoupled`, the weight cut off at a cap: truncated importance sampling.
+    /// As `Decoupled`, with a largest weight: truncated importance sampling.
     Truncated {
         /// The cap.
         cap: f64,
@@ -44,8 +44,9 @@ pub enum Ratio {
 
 /// Group-relative policy optimisation with the PPO clip, averaged over all generated tokens of the batch.
 ///
-/// The token mean divides by every generated token of the batch, tokens of groups whose advantages are all zero included:
-/// such a group adds nothing to the gradient and shrinks the others' share. Filter them out upstream where that is unwanted.
+/// The token mean divides by every generated token of the batch, tokens of groups whose advantages are all zero
+/// included: such a group adds nothing to the gradient and shrinks the others' share. If you do not want that, filter
+/// such groups out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grpo {
     /// How rewards become advantages.
@@ -54,16 +55,16 @@ pub struct Grpo {
     pub clip_low: f64,
     /// How far above 1 the ratio counts.
     pub clip_high: f64,
-    /// Dual clip: for negative advantages the loss is at most this times |A|, where set.
+    /// Dual clip: for negative advantages the loss is at most this times |A|; `None` for no dual clip.
     pub dual_clip: Option<f64>,
-    /// What the ratio is taken against.
+    /// The log-probs against which the ratio is taken.
     pub ratio: Ratio,
     /// The sampling temperature at which the engine recorded its log-probs.
     pub temperature: f64,
     /// Optimizer updates a step, each over the whole batch.
     pub updates: u64,
-    /// Rows (tokens that are read) that go through the model at once; more samples make more passes whose gradients are
-    /// added up. A longer sample goes alone.
+    /// Rows (tokens that are read) that go through the model at once. More samples make more passes, whose gradients
+    /// are added up. A longer sample has a pass of its own.
     pub rows_per_pass: usize,
 }
 
@@ -86,38 +87,42 @@ impl Grpo {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] naming the first that makes no sense.
+    /// Returns [`PolicyError::Config`] with the first setting that is out of range.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let refuse = |field, found: &dyn ToString, expected: &str| {
             Err(PolicyError::Config { field, found: found.to_string(), expected: expected.into() })
         };
         if self.updates == 0 {
-            return refuse("updates", &self.updates, "must be at least 1");
+            return refuse("updates", &self.updates, "at least 1");
         }
         if self.rows_per_pass == 0 {
-            return refuse("rows_per_pass", &self.rows_per_pass, "must be at least 1");
+            return refuse("rows_per_pass", &self.rows_per_pass, "at least 1");
         }
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return refuse("temperature", &self.temperature, "must be positive: greedy samples have no ratio");
+            return refuse(
+                "temperature",
+                &self.temperature,
+                "a positive temperature, because greedy samples have no ratio",
+            );
         }
         if !(0.0..1.0).contains(&self.clip_low) {
-            return refuse("clip_low", &self.clip_low, "must be in [0, 1)");
+            return refuse("clip_low", &self.clip_low, "a number in [0, 1)");
         }
         if self.clip_high.is_nan() || self.clip_high < 0.0 {
-            return refuse("clip_high", &self.clip_high, "must not be negative");
+            return refuse("clip_high", &self.clip_high, "a number of at least 0");
         }
         if let Some(dual) = self.dual_clip.filter(|dual| dual.is_nan() || *dual <= 1.0) {
-            return refuse("dual_clip", &dual, "must be above 1");
+            return refuse("dual_clip", &dual, "a number above 1");
         }
         if let Ratio::Truncated { cap } = self.ratio
             && (cap.is_nan() || cap <= 0.0)
         {
-            return refuse("ratio.cap", &cap, "must be positive");
+            return refuse("ratio.cap", &cap, "a positive number");
         }
         if let Advantage::Grpo { eps } = self.advantage
             && !(eps.is_finite() && eps > 0.0)
         {
-            return refuse("advantage.eps", &eps, "must be positive");
+            return refuse("advantage.eps", &eps, "a positive number");
         }
         Ok(())
     }

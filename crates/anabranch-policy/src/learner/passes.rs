@@ -7,7 +7,7 @@ use super::objective::Grpo;
 use crate::error::PolicyError;
 use crate::packed::Packed;
 
-/// What goes through the model at once: sequences, and what is known of each scored token.
+/// The sequences of one pass through the model, with the advantage and log-prob of each scored token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Pass {
     /// The samples, end to end.
@@ -32,11 +32,11 @@ pub(crate) struct PackedBatch {
 }
 
 impl PackedBatch {
-    /// Packs the samples in order, opening a new pass where the next sample would exceed `rows_per_pass`.
+    /// Packs the samples in order, and begins a new pass when the next sample would exceed `rows_per_pass`.
     ///
     /// # Errors
-    /// [`PolicyError::Batch`] for a sample without a reward or a prompt, with a token outside the vocabulary, or with more
-    /// rows than positions, and for a batch without a generated token.
+    /// Returns [`PolicyError::Batch`] for a sample without a reward or a prompt, with a token outside the vocabulary,
+    /// or with more rows than positions, and for a batch without a generated token.
     pub fn new(groups: &[Group], grpo: &Grpo, limits: Limits) -> Result<Self, PolicyError> {
         let mut passes = Vec::new();
         let mut current = Pass { packed: Packed::new(), ..Pass::default() };
@@ -65,7 +65,8 @@ impl PackedBatch {
         }
         let tokens = passes.iter().map(|pass| pass.behaviour.len()).sum();
         if tokens == 0 {
-            return Err(PolicyError::Batch { problem: format!("no generated token in {} groups", groups.len()) });
+            let problem = format!("expected at least one generated token in its {} groups, found none", groups.len());
+            return Err(PolicyError::Batch { problem });
         }
         Ok(Self {
             passes,
@@ -76,7 +77,7 @@ impl PackedBatch {
     }
 }
 
-/// What the model can take.
+/// The limits of the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Number of token ids.
@@ -99,13 +100,13 @@ fn rewards(group: &Group) -> Result<Vec<f64>, PolicyError> {
     let reward = |(index, sample): (usize, &Sample)| {
         let reward = sample.reward.filter(|reward| reward.is_finite());
         reward.ok_or_else(|| PolicyError::Batch {
-            problem: format!("group {}, sample {index}: reward {:?}", group.id, sample.reward),
+            problem: format!("group {}, sample {index}: expected a finite reward, found {:?}", group.id, sample.reward),
         })
     };
     group.samples.iter().enumerate().map(reward).collect()
 }
 
-/// The tokens up to the last generated one: nothing is learned from what stands after it.
+/// Returns the tokens up to the last generated one. Nothing is learned from the tokens after it.
 fn check<'a>(
     group: &Group,
     index: usize,
@@ -117,21 +118,24 @@ fn check<'a>(
         |problem: String| Err(PolicyError::Batch { problem: format!("group {}, sample {index}: {problem}", group.id) });
     let end = sample.prompt_len as usize + last + 1;
     let Some(tokens) = sample.tokens.get(..end) else {
-        return refuse(format!("loss mask beyond its {} tokens", sample.tokens.len()));
+        return refuse(format!(
+            "expected a loss mask within its {} tokens, found one beyond them",
+            sample.tokens.len()
+        ));
     };
     if sample.prompt_len == 0 {
-        return refuse("the prompt is empty; at least one token must precede what is generated".into());
+        return refuse("expected at least one prompt token, found none".into());
     }
     if sample.logprobs.len() != sample.generated() as usize {
         let (logprobs, generated) = (sample.logprobs.len(), sample.generated());
-        return refuse(format!("{logprobs} log-probs for {generated} generated tokens"));
+        return refuse(format!("expected a log-prob for each of {generated} generated tokens, found {logprobs}"));
     }
     if let Some(token) = tokens.iter().find(|token| **token as usize >= limits.vocab) {
-        return refuse(format!("token {token} is outside the vocabulary of {}", limits.vocab));
+        return refuse(format!("expected tokens below the vocabulary size {}, found {token}", limits.vocab));
     }
     if tokens.len() > limits.positions + 1 {
         let positions = limits.positions;
-        return refuse(format!("{} tokens, the model has {positions} positions", tokens.len()));
+        return refuse(format!("expected at most {positions} tokens, the model's positions, found {}", tokens.len()));
     }
     Ok(tokens)
 }

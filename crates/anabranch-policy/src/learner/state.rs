@@ -1,7 +1,8 @@
 //! A learner's checkpoint: a Hugging Face directory of the weights, the optimizer's moments, and counters.
 //!
-//! `config.json`, `model.safetensors` (weights), `optimizer.safetensors` (`first.*`, `second.*`), `published.safetensors`
-//! (the weights handed out last, only where they differ), and `learner.json`, which names the digest of each set of weights.
+//! `config.json`, `model.safetensors` (weights), `optimizer.safetensors` (`first.*`, `second.*`),
+//! `published.safetensors` (the weights handed out last, only where they differ), and `learner.json`, which names the
+//! digest of each set of weights.
 
 use std::path::Path;
 
@@ -85,12 +86,12 @@ impl<R: Runtime> Backend for Trainer<R> {
         let text = std::fs::read_to_string(&path).map_err(PolicyError::io("reading", &path))?;
         let counters: Counters = serde_json::from_str(&text).map_err(|error| PolicyError::malformed(&path, &error))?;
         if counters.format != FORMAT {
-            let problem = format!("format {}, this version reads format {FORMAT}", counters.format);
+            let problem = format!("expected format {FORMAT}, found {}", counters.format);
             return Err(PolicyError::malformed(&path, &problem));
         }
         let (config, parameters) = read_directory(dir)?;
         if &config != self.model.config().as_ref() {
-            let problem = "the model has another shape than this learner's".to_string();
+            let problem = "expected a model of this learner's shape, found another shape".to_string();
             return Err(PolicyError::malformed(dir.join("config.json"), &problem));
         }
         expect_digest(&dir.join("model.safetensors"), &parameters, counters.weights)?;
@@ -102,7 +103,7 @@ impl<R: Runtime> Backend for Trainer<R> {
                 let name = format!("{prefix}.{}", slot.name);
                 let found = tensors.iter().find(|tensor| tensor.name == name);
                 let Some(tensor) = found.filter(|tensor| tensor.shape == slot.shape) else {
-                    let problem = format!("no tensor `{name}` of shape {:?}", slot.shape);
+                    let problem = format!("expected a tensor `{name}` of shape {:?}, found none", slot.shape);
                     return Err(PolicyError::malformed(dir.join(file), &problem));
                 };
                 data[slot.range()].copy_from_slice(&tensor.values);
@@ -157,6 +158,6 @@ fn expect_digest(path: &Path, parameters: &Parameters, digest: Digest) -> Result
     if found == digest {
         return Ok(());
     }
-    let problem = format!("its digest is {}, {STATE} says {}", found.short(), digest.short());
+    let problem = format!("expected digest {} from {STATE}, found {}", digest.short(), found.short());
     Err(PolicyError::malformed(path, &problem))
 }

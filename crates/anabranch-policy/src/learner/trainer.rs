@@ -26,9 +26,9 @@ pub(super) struct Trainer<R: Runtime> {
     gradients: Tensor<R>,
 }
 
-/// What a checkpoint holds.
+/// The state in a checkpoint.
 pub(super) struct State<R: Runtime> {
-    /// Flat, as the layout says; so are both moments.
+    /// The parameters in the layout's flat order, as are both moments.
     pub parameters: Tensor<R>,
     pub first: Tensor<R>,
     pub second: Tensor<R>,
@@ -224,8 +224,8 @@ impl<R: Runtime> Trainer<R> {
     }
 }
 
-/// (Σw)² / (n·Σw²) of the weights w = e^(p−b), p at the step's start: the share of the tokens that their importance leaves.
-/// Log ratios are clamped to ±20, as in the loss.
+/// (Σw)² / (n·Σw²) of the weights w = e^(p−b), p at the step's start: the share of the tokens that their importance
+/// leaves. Log ratios are clamped to ±20, as in the loss.
 fn effective_sample_size(batch: &PackedBatch, proximal: &[Vec<f32>]) -> f64 {
     let recorded = batch.passes.iter().flat_map(|pass| &pass.behaviour);
     let weights = proximal.iter().flatten().zip(recorded).map(|(p, b)| f64::from(p - b).clamp(-20.0, 20.0).exp());

@@ -17,9 +17,9 @@ pub(super) struct LayerActivations<R: Runtime> {
     pub qkv: Tensor<R>,
     pub attended: Tensor<R>,
     pub log_sum: Tensor<R>,
-    /// `attended` at the rows that go on, `[going on, q]`: all of them, or in the last layer the scored ones.
+    /// `attended` at the rows that continue, `[continuing, q]`: all rows, or in the last layer the scored rows.
     pub going_on: Tensor<R>,
-    /// Residual stream between the halves, `[going on, hidden]`, as what follows.
+    /// Residual stream between the halves, `[continuing, hidden]`, as are the following tensors.
     pub middle: Tensor<R>,
     pub ffn_inverse: Tensor<R>,
     pub ffn_normed: Tensor<R>,
@@ -27,7 +27,7 @@ pub(super) struct LayerActivations<R: Runtime> {
     pub product: Tensor<R>,
 }
 
-/// What a forward pass leaves on the device.
+/// The results of a forward pass on the device.
 pub struct Activations<R: Runtime> {
     pub(super) layers: Vec<LayerActivations<R>>,
     /// Residual stream after the last layer at the scored rows, `[scored, hidden]`.

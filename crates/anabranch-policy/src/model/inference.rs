@@ -32,7 +32,7 @@ pub struct InferenceRows {
     pub positions: Vec<u32>,
     /// Rows copied into further slots: `(row, slot)`. A prompt that several samples share is computed once.
     pub copies: Vec<(u32, u32)>,
-    /// Rows whose next token is wanted, in the order of the returned logits. A row may stand more than once.
+    /// Rows whose next token is wanted, in the order of the returned logits. A row may be named more than once.
     pub wanted: Vec<u32>,
 }
 
@@ -78,7 +78,7 @@ impl<R: Runtime> RowIds<R> {
 
 impl<R: Runtime> Model<R> {
     /// Runs rows through the model, writes their keys and values into their slots, and returns the logits after the
-    /// wanted rows, `[wanted, vocab]`; nothing where none is wanted. Only queues work.
+    /// wanted rows, `[wanted, vocab]`, or `None` if no row is wanted. Only queues work.
     pub fn infer(&self, parameters: &Tensor<R>, rows: &InferenceRows, slots: &KvSlots<R>) -> Option<Tensor<R>> {
         let device = &self.device;
         let count = rows.tokens.len();

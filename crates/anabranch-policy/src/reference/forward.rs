@@ -39,7 +39,7 @@ pub struct LayerTrace<T> {
     pub product: Vec<T>,
 }
 
-/// What a forward pass leaves behind.
+/// The results of a forward pass.
 #[derive(Clone, Debug)]
 pub struct Trace<T> {
     /// Activations of each layer.

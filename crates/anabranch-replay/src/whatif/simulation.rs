@@ -5,10 +5,10 @@
 //! [`publishing`] and [`restarting`].
 //!
 //! Two queues hold what is due. [`generation`] has the ends of samples, on a clock that stands still in a pause. The
-//! [`agenda`] has everything else, on the wall's clock. Moments at the same time are ordered by phase. The pipeline has two
-//! tasks: the buffer's, which leases and admits, and the learner's, which takes and trains. What one of them does at once
-//! belongs to one phase, and what this lets the other do belongs to the next phase, as in the pipeline itself. Within a
-//! phase, the recorded sequence decides.
+//! [`agenda`] has everything else, on the wall's clock. Moments at the same time are ordered by phase. The pipeline has
+//! two tasks: the buffer's, which leases and admits, and the learner's, which takes and trains. What one of them does
+//! at once belongs to one phase, and what this lets the other do belongs to the next phase, as in the pipeline itself.
+//! Within a phase, the recorded sequence decides.
 
 use super::outcome::Outcome;
 use super::prediction::Sink;

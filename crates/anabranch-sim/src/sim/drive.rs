@@ -35,13 +35,13 @@ impl Writer {
         self.reply.wait.is_zero() && self.reply.times.iter().all(Duration::is_zero)
     }
 
-    /// The time of the next token, if there is one.
+    /// Returns the time of the next token, if there is one.
     fn next_time(&self) -> Option<Duration> {
         let wait = if self.next == 0 { self.reply.wait } else { Duration::ZERO };
         self.reply.times.get(self.next).map(|&time| time + wait)
     }
 
-    /// Adds the next token; gives the chunk that ends there, if one does.
+    /// Adds the next token. Returns the chunk that ends with it, if one does.
     fn push(&mut self, version: SpanVersion, kv_carried: bool) -> Option<Chunk> {
         let version = self.reply.claim.unwrap_or(version);
         let position = u64::from(self.request.position) + self.next as u64;
@@ -51,12 +51,12 @@ impl Writer {
         let chunk = self.chunk.get_or_insert_with(|| empty(version, kv_carried));
         chunk.tokens.push(token);
         chunk.logprobs.push(logprob);
-        // A chunk a token leaves with its token, but for the last: that one brings the end.
+        // With one chunk for each token, a chunk leaves with its token. Only the last waits, because it brings the end.
         let single = self.chunking == Chunking::Token && self.next < self.reply.times.len();
         if single { self.chunk.take() } else { full }
     }
 
-    /// The last chunk, and the fault after it if the script says so.
+    /// Returns the last chunk, and the fault after it if the script has one.
     fn finish(&mut self, aborted: bool) -> (Option<Chunk>, Option<EngineError>) {
         let finish = if aborted {
             Finish::Abort { cause: "publication".to_owned() }
@@ -74,7 +74,7 @@ impl Writer {
         (Some(chunk), None)
     }
 
-    /// Everything from the next token on, if none of it takes time.
+    /// Returns everything from the next token on, if none of it takes time.
     fn run_instantly(&mut self, gate: &Gate, seat: &mut Seat, chunks: &mut Vec<Item>) {
         while self.next < self.reply.times.len() {
             let (version, kv_carried) = gate.sample(seat);
@@ -90,7 +90,7 @@ fn empty(version: SpanVersion, kv_carried: bool) -> Chunk {
     Chunk { tokens: Vec::new(), logprobs: Vec::new(), truncated_logprobs: None, version, kv_carried, finish: None }
 }
 
-/// All chunks of a request that takes no time, if it may start now.
+/// Returns all chunks of a request that takes no time, if it may start now.
 pub(super) fn instantly(gate: &Gate, writer: &mut Writer) -> Option<Vec<Item>> {
     if !writer.is_instant() {
         return None;
@@ -152,7 +152,7 @@ impl Canceller {
         Self { inner, task, ended: AtomicBool::new(false) }
     }
 
-    /// The stream has given its last item.
+    /// Whether the stream has given its last item.
     pub(super) fn ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What all requests of a scripted engine share: whether they may run, and under which weights.
+//! The state that all requests of a scripted engine share: whether they may run, and under which weights.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use tokio::time::Instant;
 
 use super::{Install, SimStats};
 
-/// The doors of an engine: requests enter by it, ask it before each token, and leave by it.
+/// The gate of an engine. A request enters through it, asks it before each token, and leaves through it.
 pub(super) struct Gate {
     state: Mutex<State>,
-    /// Bumped whenever what requests wait for changes.
+    /// Incremented whenever something changes for which requests wait.
     changes: watch::Sender<u64>,
     idle: Notify,
 }
 
 struct State {
-    /// New requests may start.
+    /// Whether new requests may start.
     admitting: bool,
-    /// Running requests may sample.
+    /// Whether running requests may sample.
     sampling: bool,
     installed: Option<Version>,
-    /// Pauses that retracted what ran: each makes a request compute its KV cache anew.
+    /// How many pauses retracted running requests. Each makes a request compute its KV cache again.
     retractions: u64,
-    /// Pauses that aborted what ran.
+    /// How many pauses aborted running requests.
     aborts: u64,
     stats: SimStats,
-    /// By name: which turn of its sample it is, and how often it came.
+    /// For each name of a request, the turn of its sample, and how often the request came.
     calls: HashMap<String, (u32, u32)>,
     turns: HashMap<SamplingKey, u32>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Seat {
     cached_under: Option<Version>,
 }
 
-/// Whether a token's time was worked off.
+/// Whether a token's time has passed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Done,
@@ -67,7 +67,7 @@ impl Gate {
         self.state.lock().stats.clone()
     }
 
-    /// Counts a request in; gives which turn of its sample it is, and how often its name came before.
+    /// Counts a request. Returns the turn of its sample, and how often its name came before.
     pub(super) fn receive(&self, request: &Request) -> (u32, u32) {
         let mut state = self.state.lock();
         let State { stats, calls, turns, .. } = &mut *state;
@@ -87,7 +87,7 @@ impl Gate {
         self.state.lock().stats.cancelled += 1;
     }
 
-    /// A seat, if a request may start now.
+    /// Returns a seat, if a request may start now.
     pub(super) fn try_enter(&self) -> Option<Seat> {
         let mut state = self.state.lock();
         if !state.admitting || !state.sampling || state.installed.is_none() {
@@ -118,7 +118,7 @@ impl Gate {
         }
     }
 
-    /// Lets `time` pass while sampling is allowed; what remains when it is stopped is worked off after it.
+    /// Lets `time` pass while sampling is allowed. If a pause interrupts it, the rest passes after the pause.
     pub(super) async fn work(&self, seat: &Seat, time: Duration) -> Work {
         let mut changes = self.changes.subscribe();
         let mut left = time;
@@ -147,7 +147,7 @@ impl Gate {
         }
     }
 
-    /// Under which weights a token is sampled now, and whether its KV cache is of older ones.
+    /// Returns the version under which a token is sampled now, and whether its KV cache is from older weights.
     pub(super) fn sample(&self, seat: &mut Seat) -> (SpanVersion, bool) {
         let state = self.state.lock();
         if seat.retractions != state.retractions {

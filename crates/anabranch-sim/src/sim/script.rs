@@ -1,35 +1,35 @@
-//! What a scripted request does.
+//! The script of a request: its tokens, their times, and its end.
 
 use std::time::Duration;
 
 use anabranch_core::{Request, SamplingKey, SpanVersion};
 
-/// A request as the script sees it.
+/// A call of the script for a request.
 #[derive(Copy, Clone, Debug)]
 pub struct Call<'a> {
     /// The request.
     pub request: &'a Request,
-    /// How often a request of this name came before: 0 for the first call.
+    /// How often a request of this name came before.
     pub retry: u32,
-    /// Which turn of its sample it is: 0 for the first.
+    /// The turn of the sample, from 0.
     pub turn: u32,
 }
 
 /// How a scripted request ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// At a stop token.
+    /// It ends at a stop token.
     #[default]
     Stop,
-    /// It is given up, for this cause.
+    /// It is aborted for this cause.
     Abort(String),
-    /// With a fault that may go away.
+    /// It ends with a fault that may go away.
     Transient(String),
-    /// With a fault that will not.
+    /// It ends with a fault that will not go away.
     Fatal(String),
 }
 
-/// What a scripted request does: tokens at their times, then an end.
+/// The reply to a scripted request: tokens at their times, then an end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     pub(super) wait: Duration,
@@ -40,42 +40,42 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// `count` tokens, `each` after the one before; their ids are drawn by the request's key and position.
+    /// Replies with `count` tokens, `each` after the one before. The request's key and position give their ids.
     pub fn tokens(count: u32, each: Duration) -> Self {
         Self::timed(vec![each; count as usize])
     }
 
-    /// A token after each of `times`.
+    /// Replies with a token after each of `times`.
     pub fn timed(times: Vec<Duration>) -> Self {
         Self { times, ..Self::default() }
     }
 
-    /// These tokens, `each` after the one before.
+    /// Replies with these tokens, `each` after the one before.
     pub fn saying(tokens: Vec<u32>, each: Duration) -> Self {
         let times = vec![each; tokens.len()];
         Self { tokens: Some(tokens), ..Self::timed(times) }
     }
 
-    /// Waits before the first token (or, without tokens, before the end).
+    /// Waits before the first token, or before the end if there are no tokens.
     pub fn after(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Says of all its tokens that `version` produced them, whatever is installed: an engine that cannot tell its versions
+    /// Claims that `version` produced all tokens, whatever is installed, like an engine that cannot tell its versions
     /// apart, does not know them, or is wrong about them.
     pub fn claiming(mut self, version: SpanVersion) -> Self {
         self.claim = Some(version);
         self
     }
 
-    /// Ends so.
+    /// Ends the reply with `end`.
     pub fn ending(mut self, end: End) -> Self {
         self.end = end;
         self
     }
 
-    /// The id and log-prob of the token at `index` of this reply.
+    /// Returns the id and log-prob of the token at `index` of this reply.
     pub(super) fn token(&self, index: usize, key: SamplingKey, position: u64) -> (u32, f32) {
         let drawn = || draw(key.seed, key, position, 0, 999) as u32;
         let token = self.tokens.as_ref().and_then(|tokens| tokens.get(index).copied()).unwrap_or_else(drawn);
@@ -83,7 +83,7 @@ impl Reply {
     }
 }
 
-/// A number in `lo..=hi` that depends on the arguments alone (`SplitMix64`).
+/// Returns a number in `lo..=hi` that depends only on the arguments (`SplitMix64`).
 pub(super) fn draw(seed: u64, key: SamplingKey, index: u64, lo: u64, hi: u64) -> u64 {
     let mut state = seed;
     for word in [key.seed, key.lease, u64::from(key.sample), index] {

@@ -117,8 +117,8 @@ impl<S: Sink> Pipeline<'_, S> {
         Some(self.weights.at(group.first, group.floor))
     }
 
-    /// Ends all samples that run, because a publication aborts them. Samples that the log shows aborted within `window` end
-    /// when the log says.
+    /// Ends all samples that run, because a publication aborts them. Samples that the log shows aborted within `window`
+    /// end when the log says.
     pub(super) fn abort_all(&mut self, window: u64) {
         let (question, generated) = (self.question, self.generation.time());
         let mut groups: Vec<u32> = Vec::new();

@@ -91,7 +91,8 @@ impl Learner {
         self.steps
     }
 
-    /// Loses the batch that is being assembled. Returns whether a batch is taken and its training step must be made again.
+    /// Loses the batch that is being assembled. Returns whether a batch is taken and its training step must be made
+    /// again.
     pub(super) fn restart(&mut self) -> bool {
         self.batch.clear();
         self.activity = Activity::Works;

@@ -65,8 +65,8 @@ impl<S: Sink> Pipeline<'_, S> {
         self.after(cost.resume, cost.key, Action::Resumed);
     }
 
-    /// Adds a version; `burned` numbers before its own were used up. Counts the publication for each group that has sampled a
-    /// token by then.
+    /// Adds a version; `burned` numbers before its own were used up. Counts the publication for each group that has
+    /// sampled a token by then.
     pub(super) fn publish(&mut self, burned: u64) {
         let generated = self.generation.time();
         self.weights.install(generated, self.learner.steps(), burned);

@@ -29,8 +29,8 @@ impl<S: Sink> Pipeline<'_, S> {
         true
     }
 
-    /// Loses all generation under way. Returns the completed groups in the order in which they come back: first those that
-    /// were admitted, in the order of their admission, then the others in the order of their completion.
+    /// Loses all generation under way. Returns the completed groups in the order in which they come back: first those
+    /// that were admitted, in the order of their admission, then the others in the order of their completion.
     fn lose_running(&mut self, installed: u64) -> Vec<u32> {
         let mut open: Vec<u32> = self.groups.open().collect();
         open.sort_unstable_by_key(|&index| {
@@ -44,8 +44,8 @@ impl<S: Sink> Pipeline<'_, S> {
         completed
     }
 
-    /// Does what the learner does from the log before it asks for groups: the training step whose batch was taken, and the
-    /// publication that is due.
+    /// Does what the learner does from the log before it asks for groups: the training step whose batch was taken, and
+    /// the publication that is due.
     fn retrain(&mut self, burned_between: u64) {
         // A publication that was cut off used up its number, and is due again.
         let burned = self.weights.restart();

@@ -97,8 +97,8 @@ impl<'a> Source<'a> {
             Lease { spec, position: group.position, attempt: group.attempt, since: 0, lost: Some(lost) }
         }));
         self.retries.iter_mut().for_each(|retry| retry.since = 0);
-        // Retries go out before lost leases, whenever those were lost. Lost leases go out in the order in which they were
-        // first issued, however often they were lost since.
+        // Retries go out before lost leases, whenever those were lost. Lost leases go out in the order in which they
+        // were first issued, however often they were lost since.
         self.retries.make_contiguous().sort_by_key(|retry| retry.lost.map(|lost| lost.place));
         self.clear_since = clear_since;
     }
