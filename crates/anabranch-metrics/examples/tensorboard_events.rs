@@ -66,7 +66,7 @@ async fn session(dir: &Path, from: u64, steps: usize, expected: &mut Expected) -
 }
 
 fn expect(step: &Step, metrics: &Metrics, expected: &mut Expected) {
-    let Metrics { counters, gauges, histograms } = metrics;
+    let Metrics { counters, gauges, histograms, .. } = metrics;
     let stale = counters.excluded.get("stale").map(|&count| count as f64);
     let values = [
         ("step/reward_mean", step.reward_mean),

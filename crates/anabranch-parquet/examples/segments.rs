@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use anabranch_core::{BoxError, EventKind, Fields, Journal, MemoryJournal, ResumeState};
+use anabranch_core::{BoxError, EventKind, Journal, MemoryJournal};
 use anabranch_parquet::Segments;
 use anabranch_stream::Run;
 use anabranch_testing::scripted::{HandClock, Script};

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use anabranch_core::{Fields, MemoryJournal, ResumeState};
+use anabranch_core::MemoryJournal;
 use anabranch_parquet::{Segments, TABLES};
 use anabranch_stream::Run;
 use anabranch_testing::scripted::{HandClock, Script};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anabranch_core::{
-    BoxError, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, ResumeState, Sample,
-    SampleTimes, Seq, SpanVersion, Status, Value, Version, VersionSpan,
+    BoxError, Digest, Event, EventKind, Fields, Group, GroupId, Journal, MemoryJournal, Sample, SampleTimes, Seq,
+    SpanVersion, Status, Value, Version, VersionSpan,
 };
 use anabranch_parquet::{SealedPayloads, SegmentError, SegmentReader, Segments, TABLES};
 use anabranch_stream::Run;

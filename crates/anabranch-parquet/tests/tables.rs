@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Reason, ResumeState, Then};
+use anabranch_core::{Event, EventKind, Fields, Journal, MemoryJournal, Reason, Then};
 use anabranch_parquet::{Segments, TABLES};
 use anabranch_stream::Run;
 use anabranch_testing::scripted::{HandClock, Script};

@@ -11,9 +11,9 @@ use std::task::Waker;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anabranch_core::{
-    AppendReceipt, Cause, Dataset, Digest, Enabler, Error, Event, EventKind, Fields, Group, GroupId, Journal,
-    JournalError, Moment, OpenLease, QueuedGroup, ResumeState, Retry, Seq, SessionClock, Stamp, TrainingStep, Value,
-    Version, VersionClock, WeightSync,
+    AppendReceipt, Cause, Dataset, Enabler, Error, Event, EventKind, Fields, Group, GroupId, Journal, JournalError,
+    Moment, OpenLease, QueuedGroup, ResumeState, Retry, Seq, SessionClock, Stamp, TrainingStep, Value, Version,
+    VersionClock,
 };
 use anabranch_metrics::{Meter, Metrics};
 use futures::lock::OwnedMutexGuard;

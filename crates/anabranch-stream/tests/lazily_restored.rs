@@ -24,7 +24,9 @@ const CAPACITY: usize = 5;
 async fn left(groups: usize) -> (Run, Arc<AtomicUsize>, Sim) {
     let (memory, read) = (Arc::new(MemoryJournal::new()), Arc::new(AtomicUsize::new(0)));
     let counter = read.clone();
-    let counted = move |_: &GroupId| drop(counter.fetch_add(1, Relaxed));
+    let counted = move |_: &GroupId| {
+        counter.fetch_add(1, Relaxed);
+    };
     let journal = Arc::new(Intercepted::new(memory.clone()).on_payload(counted));
     let engine = Sim::fixed(3, ms(1));
     let run = Run::builder("test").journal(journal.clone()).clock(tokio_clock()).open().unwrap();

@@ -169,7 +169,7 @@ fn same_durations(name: &str, found: &Histogram, expected: &Durations) {
 
 /// The snapshot equals the audit of the log, which counts independently.
 fn same_as_audit(metrics: &Metrics, audit: &Audit) {
-    let Metrics { counters, gauges, histograms } = metrics;
+    let Metrics { counters, gauges, histograms, .. } = metrics;
     assert_eq!(counters.leased, audit.groups.leased);
     assert_eq!(counters.reissued, audit.reissued);
     assert_eq!(counters.consumed, audit.groups.consumed);

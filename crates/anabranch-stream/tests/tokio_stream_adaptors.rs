@@ -12,7 +12,7 @@ use std::time::Duration;
 use anabranch_core::{BoxError, Error, EventKind};
 use anabranch_sim::{HashChain, Reply, Sim};
 use anabranch_stream::{Capacity, InFlight, MaxStaleness, RolloutExt, Samples};
-use futures::{FutureExt as _, TryStreamExt};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{StreamExt as TokioStreamExt, StreamMap};
 

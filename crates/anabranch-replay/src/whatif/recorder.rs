@@ -374,7 +374,8 @@ impl Recorder {
             Reason::Filtered { .. } => Verdict::Filtered,
             Reason::Malformed => Verdict::Malformed,
             Reason::FutureVersion => Verdict::FutureVersion,
-            Reason::Stale { .. } | Reason::UnknownVersion => Verdict::Passed,
+            // Only the exit check refused it.
+            _ => Verdict::Passed,
         };
         if let Some((at, admitted)) = dequeued.zip(open.admitted) {
             spec.exit = event.at.saturating_sub(at);
