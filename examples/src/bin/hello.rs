@@ -2,6 +2,10 @@
 //! prints the same lines.
 //!
 //! ```text
+//! step    1  reward 0.375  loss +0.5000  gap 0.00 (max 0)  v1  waited 0.14s  trained 0.00s  paused 0.000s
+//! step    2  reward 0.625  loss +0.3333  gap 1.00 (max 1)  v2  waited 0.08s  trained 0.00s  paused 0.000s
+//! step    3  reward 0.500  loss +0.2500  gap 1.00 (max 1)  v3  waited 0.05s  trained 0.00s  paused 0.000s
+//! step    4  reward 0.562  loss +0.2000  gap 0.25 (max 1)  v4  waited 0.13s  trained 0.00s  paused 0.000s
 //! ```
 
 use anabranch::prelude::*;

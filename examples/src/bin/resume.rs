@@ -5,6 +5,19 @@
 //! the batch in the log.
 //!
 //! ```text
+//! session 0
+//! step  1
+//! step  2
+//! step  3
+//! killed
+//! session 1
+//! step  5, again from the log
+//! step  6, again from the log
+//! step  7
+//! step  8
+//! step  9
+//! step 10
+//! 20 groups trained, 0 of them twice
 //! ```
 
 use std::collections::BTreeSet;

@@ -2,6 +2,15 @@
 //! tokens are masked, so that the learner trains only on the tokens of the policy, marked with `^`.
 //!
 //! ```text
+//! 17+25?<17+25>=42 It is 42.  reward 1
+//!       ^^^^^^^    ^^^^^^^^^
+//! 6*7?<6*7>=42 It is 42.  reward 1
+//!     ^^^^^    ^^^^^^^^^
+//! 9-14?<9-14>=-5 It is -5.  reward 1
+//!      ^^^^^^    ^^^^^^^^^
+//! 8/0?<8/0>=error It is error.  reward 0
+//!     ^^^^^       ^^^^^^^^^^^^
+//! trained on 62 tokens, mean reward 0.75
 //! ```
 
 use std::time::Duration;

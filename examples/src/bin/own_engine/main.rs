@@ -5,6 +5,15 @@
 //! table; with `Drain` it ends first; with `Abort` it is given up.
 //!
 //! ```text
+//! retract
+//!   0 -> 123 by v0, 210 by v1 (Truncated)
+//!   5 -> 678 by v0, 765 by v1 (Truncated)
+//! drain
+//!   0 -> 123456 by v0 (Truncated)
+//!   5 -> 678901 by v0 (Truncated)
+//! abort
+//!   0 -> 123 by v0 (Aborted)
+//!   5 -> 678 by v0 (Aborted)
 //! ```
 
 mod engine;

@@ -2,6 +2,12 @@
 //! that are one more than the digit before; it rises from chance to nearly 1.
 //!
 //! ```text
+//! step  1  reward 0.09
+//! step 11  reward 0.23
+//! step 21  reward 0.72
+//! step 31  reward 0.92
+//! step 41  reward 0.94
+//! step 51  reward 0.94
 //! ```
 
 #[path = "../own_engine/engine.rs"]
