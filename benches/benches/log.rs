@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use anabranch::RunLog;
 use anabranch::{
-    Durability, EventKind, Fields, Group, GroupId, Prompt, PromptId, ReadLog, Run, Sample, SampleTimes, SpanVersion,
-    Spans, Status, Version,
+    Durability, EventKind, Fields, Group, GroupId, Prompt, PromptId, ReadLog, Rollout, Run, Sample, SampleTimes,
+    SpanVersion, Spans, Status, Version,
 };
+use anabranch_stream::by_hand::RolloutByHand;
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use futures::executor::block_on;
 use rocksdb::{DB, IteratorMode, Options, WriteBatch, WriteOptions};
@@ -95,7 +96,7 @@ fn put(db: &DB, key: &AtomicU64, values: &[Vec<u8>], sync: bool) {
 }
 
 /// Appends `groups`, of which `ahead` may wait for their acknowledgements before the next is appended.
-fn append(groups: &mut [Group], ahead: usize) {
+fn append(groups: &mut [Rollout], ahead: usize) {
     let mut waiting = VecDeque::new();
     for group in groups {
         waiting.push_back(group.complete().expect("a group not yet logged").durable);
@@ -109,7 +110,7 @@ fn append(groups: &mut [Group], ahead: usize) {
 fn appending(run: &Run, ahead: usize) -> impl FnMut(u64) -> Duration {
     let mut row = 0;
     move |rounds| {
-        let mut groups: Vec<Group> = (row..row + rounds).map(|row| run.adopt(group(row, TOKENS))).collect();
+        let mut groups: Vec<Rollout> = (row..row + rounds).map(|row| run.adopt(group(row, TOKENS))).collect();
         row += rounds;
         block_on(run.flushed()).expect("an acknowledgement");
         let begun = Instant::now();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anabranch::prelude::*;
 use anabranch::{
     AppendReceipt, BoxError, Chunk, Cursor, EngineError, Event, Fields, Finish, Group, GroupId, Journal, JournalError,
-    Prompt, PromptId, Request, ResumeState, Sample, SampleTimes, Sampling, SamplingKey, SessionClock, SpanVersion,
-    Spans, Status, Version,
+    Prompt, PromptId, Request, Rollout, Sample, SampleTimes, Sampling, SamplingKey, SpanVersion, Spans, Status,
+    Version,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures::SinkExt;
@@ -163,7 +163,7 @@ fn sample_groups(runtime: &Runtime) -> Vec<Group> {
         let run = Run::in_memory();
         let dataset = Dataset::new("d", vec![(vec![1], Fields::new())]).expect("a row");
         let groups = run.prompts(dataset).generate(&NoTime, InFlight::groups(1), Samples(8));
-        let groups: Vec<Group> = groups.try_collect().await.expect("a group");
+        let groups: Vec<Group> = groups.map_ok(Rollout::into_group).try_collect().await.expect("a group");
         groups.into_iter().cycle().take(GROUPS as usize).collect()
     })
 }

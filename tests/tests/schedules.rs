@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch::prelude::*;
 use anabranch::replay::{audit, verify};
 use anabranch::sim::{HashChain, Reply, Sim};
-use anabranch::{Event, Fields, MemoryJournal, ResumeState, tokio_clock};
+use anabranch::{Event, Fields, MemoryJournal, tokio_clock};
 use tokio::time::{Instant, sleep};
 
 const BATCH: usize = 4;

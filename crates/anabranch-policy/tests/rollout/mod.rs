@@ -34,7 +34,6 @@ pub fn group(row: u64, samples: Vec<Sample>) -> Group {
         expected: samples.len() as u32,
         samples,
         extra: Fields::default(),
-        context: anabranch_core::Context::default(),
     }
 }
 

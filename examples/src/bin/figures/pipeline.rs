@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anabranch::prelude::*;
 use anabranch::sim::{HashChain, Reply, Sim};
-use anabranch::{
-    Event, EventKind, Fields, Granularity, Group, GroupId, Journal, MemoryJournal, ResumeState, tokio_clock,
-};
+use anabranch::{Event, EventKind, Fields, Granularity, Group, GroupId, Journal, MemoryJournal, tokio_clock};
 use anyhow::Result;
 use tokio::time::{Instant, sleep, sleep_until};
 

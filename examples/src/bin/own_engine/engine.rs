@@ -94,7 +94,7 @@ impl Engine for TableEngine {
         let engine = self.0.clone();
         async move {
             let mut pause = engine.pause.lock().await;
-            let running = || EngineError::Fatal("expected a paused engine, found a running one: pause it first".into());
+            let running = || EngineError::fatal("expected a paused engine, found a running one: pause it first");
             *pause.as_mut().ok_or_else(running)?.installed = Installed { table, version };
             Ok(())
         }
@@ -114,11 +114,11 @@ impl Engine for TableEngine {
 /// Refuses what this engine cannot do, instead of ignoring it.
 fn check(request: &Request) -> Result<(), EngineError> {
     if request.sampling.top_k.is_some() || request.sampling.top_p.is_some() {
-        return Err(EngineError::Fatal("expected neither top_k nor top_p: this engine samples from all digits".into()));
+        return Err(EngineError::fatal("expected neither top_k nor top_p: this engine samples from all digits"));
     }
     match request.tokens.last() {
         Some(&last) if (last as usize) < DIGITS => Ok(()),
-        last => Err(EngineError::Fatal(format!("expected a digit from 0 to 9 as the last token, found {last:?}"))),
+        last => Err(EngineError::fatal(format!("expected a digit from 0 to 9 as the last token, found {last:?}"))),
     }
 }
 
