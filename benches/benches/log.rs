@@ -219,7 +219,7 @@ fn opening(criterion: &mut Criterion) {
     let run = RunLog::options().unsealed().open(&path, Durability::Process).expect("a run");
     for row in 0..500_000 {
         let empty = Group { samples: Vec::new(), ..group(row, 0) };
-        run.adopt(empty).complete().expect("a group not yet logged");
+        drop(run.adopt(empty).complete().expect("a group not yet logged"));
         if row % 1000 == 0 {
             block_on(run.flushed()).expect("an acknowledgement");
         }
@@ -242,7 +242,7 @@ fn replay(criterion: &mut Criterion) {
     let path = dir.path().join("run");
     let run = RunLog::options().unsealed().open(&path, Durability::Process).expect("a run");
     for row in 0..GROUPS {
-        run.adopt(group(row, TOKENS)).complete().expect("a group not yet logged");
+        drop(run.adopt(group(row, TOKENS)).complete().expect("a group not yet logged"));
     }
     run.close().expect("a sealed run");
     // What the write-ahead log held goes into sorted files.

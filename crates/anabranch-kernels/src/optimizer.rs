@@ -1,7 +1,8 @@
 //! The norm of the gradient and `AdamW`, over flat buffers of all parameters.
 //!
-//! `AdamW` (Loshchilov and Hutter 2019) at step t, with g scaled by min(1, `max_norm`/‖g‖): m ← β₁m + (1−β₁)g, v ← β₂v
-//! + (1−β₂)g², θ ← θ − lr·λ·θ − lr · (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε). λ applies to the first `decayed` elements alone.
+//! `AdamW` (Loshchilov and Hutter 2019) at step t, with g scaled by min(1, `max_norm`/‖g‖): m ← β₁m + (1−β₁)g,
+//! v ← β₂v + (1−β₂)g², θ ← θ − lr·λ·θ − lr · (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε). λ applies to the first `decayed` elements alone.
+//!
 //! The norm stays on the device: a step needs no synchronisation.
 //!
 //! Floors: norm 4·N bytes; update 28·N bytes (θ, m, v read and written, g read).

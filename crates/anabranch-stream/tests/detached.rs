@@ -43,7 +43,7 @@ async fn a_batch_holds_generation_back_across_a_channel() {
     batches.next().await.unwrap().unwrap();
     for _ in 0..5 {
         // Groups in flight when the batch was full may still end, but no new ones follow.
-        sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_mins(1)).await;
         let upstream = recorded.run.upstream();
         assert!(upstream <= SLOTS + 3, "{upstream} groups wait while nobody asks for one");
         batches.next().await.unwrap().unwrap();
@@ -56,7 +56,7 @@ async fn a_full_buffer_holds_generation_back_across_a_channel() {
     let mut groups = detached(&recorded.run, &engine).buffer(Capacity::groups(5));
     for _ in 0..20 {
         groups.next().await.unwrap().unwrap();
-        sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_mins(1)).await;
         let metrics = recorded.run.metrics();
         let waiting = metrics.gauges.waiting + metrics.gauges.in_flight;
         assert!(waiting <= 2 * SLOTS, "{waiting} groups wait for room");

@@ -121,7 +121,7 @@ async fn sources_are_merged_by_a_stream_map() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_can_be_made_an_error() {
     let recorded = Recorded::new();
-    let engine = Sim::scripted(|_| Reply::tokens(1, Duration::from_secs(3600)));
+    let engine = Sim::scripted(|_| Reply::tokens(1, Duration::from_hours(1)));
     let groups = recorded.run.prompts(dataset(4)).generate(&engine, InFlight::groups(2), Samples(1));
     let groups = TokioStreamExt::map(TokioStreamExt::timeout(groups, ms(100)), |group| {
         group.unwrap_or_else(|_| Err(Error::Task("the engine said nothing for 100 ms".to_owned())))

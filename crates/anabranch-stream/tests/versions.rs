@@ -144,13 +144,13 @@ async fn a_malformed_group_ends_the_stream_and_is_in_the_log() {
         ("1 samples, expected 2", |group| group.samples.truncate(1)),
         ("sample 1: expected a number as reward, found NaN", |group| group.samples[1].reward = Some(f64::NAN)),
         ("sample 0: expected 3 log-probs, one per generated token, found 2", |group| {
-            group.samples[0].logprobs.truncate(2)
+            group.samples[0].logprobs.truncate(2);
         }),
         ("sample 0: expected a loss mask for 3 response tokens, found 4 entries", |group| {
-            group.samples[0].loss_mask.push(true)
+            group.samples[0].loss_mask.push(true);
         }),
         ("sample 1: expected spans over 3 generated tokens, found spans over 2", |group| {
-            group.samples[1].spans[0].end = 2
+            group.samples[1].spans[0].end = 2;
         }),
         ("no sample has a generated token", |group| {
             for sample in &mut group.samples {

@@ -70,7 +70,9 @@ impl Settings {
             fields(operator).is_some_and(|fields| fields.get(field) == Some(&Value::Bool(true)))
         };
         let mut staleness = Staleness::default();
-        known.iter().for_each(|(operator, settings)| staleness.apply(operator, settings));
+        for (operator, settings) in known {
+            staleness.apply(operator, settings);
+        }
         Ok(Self {
             in_flight: needed("generate", "in_flight")? as usize,
             samples: needed("generate", "samples")? as usize,

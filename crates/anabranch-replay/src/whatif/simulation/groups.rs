@@ -97,7 +97,7 @@ impl Group {
 /// All groups between their lease and their settlement, by a number that is free again after the settlement.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    groups: Vec<Group>,
+    slots: Vec<Group>,
     vacant: Vec<u32>,
     places: u64,
 }
@@ -111,8 +111,8 @@ impl Groups {
             self[index] = group;
             index
         } else {
-            self.groups.push(group);
-            self.groups.len() as u32 - 1
+            self.slots.push(group);
+            self.slots.len() as u32 - 1
         }
     }
 
@@ -133,11 +133,11 @@ impl Groups {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
         let vacant = self.is_vacant();
-        self.groups.iter_mut().zip(vacant).filter_map(|(group, vacant)| (!vacant).then_some(group))
+        self.slots.iter_mut().zip(vacant).filter_map(|(group, vacant)| (!vacant).then_some(group))
     }
 
     fn is_vacant(&self) -> Vec<bool> {
-        let mut vacant = vec![false; self.groups.len()];
+        let mut vacant = vec![false; self.slots.len()];
         self.vacant.iter().for_each(|&index| vacant[index as usize] = true);
         vacant
     }
@@ -147,12 +147,12 @@ impl Index<u32> for Groups {
     type Output = Group;
 
     fn index(&self, index: u32) -> &Group {
-        &self.groups[index as usize]
+        &self.slots[index as usize]
     }
 }
 
 impl IndexMut<u32> for Groups {
     fn index_mut(&mut self, index: u32) -> &mut Group {
-        &mut self.groups[index as usize]
+        &mut self.slots[index as usize]
     }
 }

@@ -40,7 +40,9 @@ impl<S: Sink> Pipeline<'_, S> {
         let (completed, running): (Vec<u32>, Vec<u32>) =
             open.into_iter().partition(|&index| self.groups[index].is_completed());
         self.source.restart(running.iter().map(|&index| &self.groups[index]), installed);
-        running.into_iter().for_each(|index| self.groups.forget(index));
+        for index in running {
+            self.groups.forget(index);
+        }
         completed
     }
 
