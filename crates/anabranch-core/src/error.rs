@@ -26,8 +26,7 @@ pub enum Error {
     /// A token carries a version that the clock has not reached; the group is in the log.
     #[error(
         "group {group}: expected versions up to {installed}, found {version}: two runs publish to one engine, or the \
-         engine \
-         invents versions"
+         engine invents versions"
     )]
     FutureVersion {
         /// The group.
@@ -58,8 +57,7 @@ pub enum Error {
     /// The pipeline was resumed under other settings.
     #[error(
         "expected {operator}.{field} = {recorded}, as recorded in the run, found {now}: restore the setting, accept \
-         the \
-         change (`accept_changes`, on the command line --accept-changes), or start another run"
+         the change (`accept_changes`, on the command line --accept-changes), or start another run"
     )]
     Changed {
         /// The operator.

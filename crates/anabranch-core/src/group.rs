@@ -175,7 +175,7 @@ impl Group {
     pub fn check(&self) -> Result<(), MalformedGroup> {
         let malformed = |fault: String| MalformedGroup { group: self.id.clone(), fault };
         if self.samples.len() != self.expected as usize {
-            return Err(malformed(format!("{} samples, expected {}", self.samples.len(), self.expected)));
+            return Err(malformed(format!("expected {} samples, found {}", self.expected, self.samples.len())));
         }
         if let Some((index, fault)) =
             self.samples.iter().enumerate().find_map(|(index, sample)| Some((index, sample.fault()?)))

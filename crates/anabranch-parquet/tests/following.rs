@@ -61,7 +61,7 @@ async fn a_damaged_segment_ends_it_by_name() {
 }
 
 #[test]
-#[should_panic(expected = "interval: must be above zero")]
+#[should_panic(expected = "interval: expected more than zero")]
 fn an_interval_of_zero_is_refused() {
     drop(follow("nowhere", Seq(0), Duration::ZERO));
 }

@@ -40,7 +40,7 @@ async fn an_error_overtakes_what_is_queued_and_stops_what_runs() {
     sleep(ms(100)).await;
     assert_eq!(recorded.run.metrics().gauges.queue, Some(2), "two good groups are queued");
     let error = groups.next().await.unwrap().unwrap_err();
-    assert!(matches!(&error, Error::Engine(fault) if fault.to_string() == "the device is gone"), "{error}");
+    assert!(matches!(&error, Error::Engine(fault) if fault.to_string() == "engine: the device is gone"), "{error}");
     assert!(groups.next().await.is_none(), "then the stream ends");
     sleep(ms(1)).await;
     assert_eq!(engine.stats().running, 0);

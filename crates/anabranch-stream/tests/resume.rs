@@ -212,5 +212,5 @@ async fn other_settings_are_refused_by_name() {
             Err(error) => break error,
         }
     };
-    assert!(error.to_string().contains("fresh.max_staleness = 3, now it is 4"), "{error}");
+    assert!(error.to_string().contains("expected fresh.max_staleness = 3, as recorded in the run, found 4"), "{error}");
 }

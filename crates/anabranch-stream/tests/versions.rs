@@ -141,7 +141,7 @@ async fn a_version_from_the_future_ends_the_stream_and_its_group_is_in_the_log()
 async fn a_malformed_group_ends_the_stream_and_is_in_the_log() {
     type Damage = fn(&mut Group);
     let damages: [(&str, Damage); 6] = [
-        ("1 samples, expected 2", |group| group.samples.truncate(1)),
+        ("expected 2 samples, found 1", |group| group.samples.truncate(1)),
         ("sample 1: expected a number as reward, found NaN", |group| group.samples[1].reward = Some(f64::NAN)),
         ("sample 0: expected 3 log-probs, one per generated token, found 2", |group| {
             group.samples[0].logprobs.truncate(2);
@@ -152,7 +152,7 @@ async fn a_malformed_group_ends_the_stream_and_is_in_the_log() {
         ("sample 1: expected spans over 3 generated tokens, found spans over 2", |group| {
             group.samples[1].spans[0].end = 2;
         }),
-        ("no sample has a generated token", |group| {
+        ("expected at least one generated token, found none in any sample", |group| {
             for sample in &mut group.samples {
                 sample.tokens.truncate(sample.prompt_len as usize);
                 (sample.loss_mask, sample.logprobs, sample.spans) = Default::default();
@@ -183,5 +183,5 @@ async fn an_engine_that_says_nothing_makes_a_malformed_group() {
     publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(2));
     let error = groups.log(&recorded.run).try_next().await.unwrap_err();
-    assert!(matches!(&error, Error::Malformed(fault) if fault.fault == "no sample has a generated token"), "{error}");
+    assert!(matches!(&error, Error::Malformed(fault) if fault.fault == "expected at least one generated token, found none in any sample"), "{error}");
 }
