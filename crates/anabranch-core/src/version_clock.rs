@@ -128,8 +128,7 @@ mod tests {
         assert_eq!(
             (clock.gap(V3), clock.step_lag(V3)),
             (Some(0), Some(2)),
-            "11 steps complete, generated entirely by \
-                                                                             v3"
+            "11 steps complete, generated entirely by v3"
         );
         clock.complete(TrainingStep(12), 12);
         published(&mut clock, 4, 12);

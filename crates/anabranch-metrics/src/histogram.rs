@@ -117,8 +117,7 @@ mod tests {
         assert_eq!(
             (gaps.mean(), gaps.max(), gaps.count()),
             (None, None, 0),
-            "an empty histogram has no mean, not a \
-                                                                              mean of 0"
+            "an empty histogram has no mean, not a mean of 0"
         );
         for value in [Some(0), Some(16), Some(17), Some(32), Some(33), Some(1 << 40), None] {
             gaps.add(value, 1);

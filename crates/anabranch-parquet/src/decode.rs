@@ -32,8 +32,7 @@ impl<'a> Rows<'a> {
         SegmentError::damaged(
             self.path,
             format!(
-                "column `{name}`: expected the type and the values of the schema, \
-                                                  found another type or a missing value"
+                "column `{name}`: expected the type and the values of the schema, found another type or a missing value"
             ),
         )
     }

@@ -256,7 +256,8 @@ async fn what_the_log_cannot_give_is_named() {
     let journal = run.journal.clone();
     let broken = Unsealed::new(|_, _| Err("the disk is gone".into()), move |id| Ok(journal.payload(id)?));
     let error = TableRows::of_log(Table::Groups, None, broken).next().await.unwrap().unwrap_err();
-    let expected = "cannot read the rows of table `groups` from event #0 on, which are only in the log: the disk is gone";
+    let expected =
+        "cannot read the rows of table `groups` from event #0 on, which are only in the log: the disk is gone";
     assert_eq!(error.to_string(), expected);
 
     let events = run.events.clone();

@@ -12,10 +12,10 @@ impl InFlight {
     /// # Panics
     /// Panics if `groups` is 0.
     pub fn groups(groups: usize) -> Self {
-        Self(NonZeroUsize::new(groups).expect(
-            "InFlight::groups: expected at least 1 group, found 0; nothing would \
-                                               ever be generated",
-        ))
+        Self(
+            NonZeroUsize::new(groups)
+                .expect("InFlight::groups: expected at least 1 group, found 0; nothing would ever be generated"),
+        )
     }
 
     /// The number of groups.

@@ -137,8 +137,7 @@ impl Prompts {
         if open.reissues < MAX_REISSUES {
             return Ok(Some(lease.reopened(stamp, open.reissues + 1, None)));
         }
-        tracing::warn!(lease = %open.id, reissues = open.reissues, "a lease was in flight in too many sessions and is \
-                                                                    excluded as aborted");
+        tracing::warn!(lease = %open.id, reissues = open.reissues, "a lease was in flight in too many sessions and is excluded as aborted");
         let mut lease = lease;
         lease.settle_unissued(stamp);
         let group = Group {

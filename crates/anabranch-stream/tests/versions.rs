@@ -183,5 +183,8 @@ async fn an_engine_that_says_nothing_makes_a_malformed_group() {
     publish(&recorded.run, &engine, 0, Digest::default(), WeightSync::Retract).await.unwrap();
     let groups = recorded.run.prompts(dataset(1)).generate(&engine, InFlight::groups(1), Samples(2));
     let error = groups.log(&recorded.run).try_next().await.unwrap_err();
-    assert!(matches!(&error, Error::Malformed(fault) if fault.fault == "expected at least one generated token, found none in any sample"), "{error}");
+    assert!(
+        matches!(&error, Error::Malformed(fault) if fault.fault == "expected at least one generated token, found none in any sample"),
+        "{error}"
+    );
 }

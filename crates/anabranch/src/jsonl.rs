@@ -59,14 +59,7 @@ impl Jsonl {
                 continue;
             }
             let value = serde_json::from_slice::<serde_json::Value>(bytes).map_err(|error| {
-                line_error(
-                    &path,
-                    line,
-                    format!(
-                        "expected one JSON object per line, found invalid \
-                                                                  JSON: {error}"
-                    ),
-                )
+                line_error(&path, line, format!("expected one JSON object per line, found invalid JSON: {error}"))
             })?;
             let Value::Map(fields) = Value::from(value) else {
                 return Err(line_error(&path, line, r#"expected an object such as {"prompt": "…"}"#));
@@ -91,22 +84,13 @@ impl Jsonl {
         for (line, fields) in self.rows {
             let refused = |message: String| line_error(&self.path, line, message);
             let tokens = match (fields.get("tokens"), fields.get("prompt").and_then(Value::as_text)) {
-                (Some(tokens), _) => token_ids(tokens).ok_or_else(|| {
-                    refused(
-                        "expected a list of token ids as `tokens`, found \
-                                                             something else"
-                            .into(),
-                    )
-                })?,
+                (Some(tokens), _) => token_ids(tokens)
+                    .ok_or_else(|| refused("expected a list of token ids as `tokens`, found something else".into()))?,
                 (None, Some(prompt)) => {
                     encode(prompt).map_err(|error| refused(format!("prompt {prompt:?}: {error}")))?
                 }
                 (None, None) => {
-                    return Err(refused(
-                        "expected a text `prompt` or a list `tokens`, found \
-                                                    neither"
-                            .into(),
-                    ));
+                    return Err(refused("expected a text `prompt` or a list `tokens`, found neither".into()));
                 }
             };
             if tokens.is_empty() {
@@ -167,14 +151,17 @@ mod tests {
     #[test]
     fn every_damaged_line_is_named() {
         let cases = [
-            ("{\"prompt\":\"a\"}\n{\"prompt\":", "numbers.jsonl:2: no JSON"),
+            ("{\"prompt\":\"a\"}\n{\"prompt\":", "numbers.jsonl:2: expected one JSON object per line"),
             ("[1]\n", "numbers.jsonl:1: expected an object"),
             ("{\"answer\":\"a\"}\n", "numbers.jsonl:1: expected a text `prompt`"),
             ("\n{\"prompt\":\"a!\"}\n", "numbers.jsonl:2: prompt \"a!\": `!` is not in the vocabulary"),
             ("{\"tokens\":[1,-2]}\n", "numbers.jsonl:1: expected a list of token ids"),
             ("{\"prompt\":\"\"}\n", "numbers.jsonl:1: expected a prompt of at least one token"),
             ("\n", "expected at least one row"),
-            ("{\"prompt\":\"\u{fffd}\"}\n{\"prompt\":\"\\ud800\"}\n", "numbers.jsonl:2: no JSON"),
+            (
+                "{\"prompt\":\"\u{fffd}\"}\n{\"prompt\":\"\\ud800\"}\n",
+                "numbers.jsonl:2: expected one JSON object per line",
+            ),
         ];
         for (text, expected) in cases {
             let (_dir, path) = file(text);

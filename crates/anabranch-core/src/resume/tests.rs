@@ -279,7 +279,10 @@ fn a_newer_format_and_a_log_without_its_beginning_are_refused() {
     let mut events = log(Vec::new());
     events[0].kind = EventKind::RunOpened { library: String::new(), format: FORMAT + 1, settings: Fields::new() };
     let error = resume(events.clone()).unwrap_err();
-    assert!(error.to_string().contains(&format!("format {}", FORMAT + 1)), "{error}");
+    assert!(
+        error.to_string().contains(&format!("expected an event format up to {FORMAT}, found {}", FORMAT + 1)),
+        "{error}"
+    );
     events[0].kind = EventKind::RunClosed { left: Vec::new() };
     assert_eq!(resume(events).unwrap_err(), ResumeError::NotOpened("run_closed"));
 }

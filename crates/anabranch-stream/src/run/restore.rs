@@ -30,8 +30,7 @@ impl Run {
             tracing::warn!(
                 checkpoint = name,
                 reason,
-                "skipping a checkpoint that cannot be loaded; trying the one \
-                                                       before it"
+                "skipping a checkpoint that cannot be loaded; trying the one before it"
             );
         }
         if found.is_none() && !batches.is_empty() {

@@ -26,8 +26,7 @@ impl<L: Learner> Trainer<L> {
             let (weights, equal) = (step.weights, step.weights == before);
             step.equal = Some(equal);
             if !equal {
-                tracing::warn!(step = number.0, recorded = %before, now = %weights, "the weights of a replayed step \
-                                                                                     differ from the recorded ones");
+                tracing::warn!(step = number.0, recorded = %before, now = %weights, "the weights of a replayed step differ from the recorded ones");
             }
             let kind = EventKind::Restepped { step: number, weights, equal };
             self.run.record(vec![Draft::new(kind, vec![(Cause::Taken, Stamp::earlier(taken.0))])], &[]).stamp(0)
