@@ -244,7 +244,7 @@ fn a_payload_that_cannot_be_had_leaves_no_segment() {
     assert!(error.to_string().contains("it is gone"), "{error}");
     let other = peculiar(&"x/0/0#0".parse().unwrap());
     let error = segments.seal(&run.events, |_| Ok(other.clone())).unwrap_err();
-    assert!(error.to_string().contains("that of x/0/0#0"), "{error}");
+    assert!(error.to_string().contains("found the payload of x/0/0#0"), "{error}");
     assert_eq!(segments.sealed_through(), None);
     run.seal(&mut segments, 0, run.events.len());
     drop(segments);
