@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn newer_formats_are_refused_by_name() {
         let text = refusal(&[value(0, FORMAT + 1)], Heads { next: 1, completed: 0 });
-        assert!(text.contains(&format!("event format {}", FORMAT + 1)), "{text}");
+        assert!(text.contains(&format!("expected an event format up to {FORMAT}, found {}", FORMAT + 1)), "{text}");
         let (seq, newer) = (0, codec::tests::of_newer_format(&keys::event(Seq(0)), &opened(0, FORMAT)));
         let text = refusal(&[(seq, newer)], Heads { next: 1, completed: 0 });
         assert!(text.contains("event #0") && text.contains(&format!("format {}", codec::FORMAT + 1)), "{text}");

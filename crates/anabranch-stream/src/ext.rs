@@ -429,7 +429,7 @@ pub trait RolloutExt: Stream {
     ///     .log(&run)
     ///     .try_collect()
     ///     .await?;
-    /// assert_eq!(run.payload(&groups[0].id)?, groups[0]);
+    /// assert_eq!(run.payload(&groups[0].id)?, *groups[0]);
     /// # Ok(())
     /// # }
     /// ```

@@ -36,7 +36,7 @@ pub struct Publication {
 /// let (run, engine) = (Run::in_memory(), Sim::fixed(4, std::time::Duration::ZERO));
 /// let publication = anabranch_stream::publish(&run, &engine, 7, Digest::of(b"7"), WeightSync::Retract).await?;
 /// assert_eq!(publication.version, Version(0));
-/// assert_eq!(run.clock().version(), Some(Version(0)));
+/// assert_eq!(run.version(), Some(Version(0)));
 /// # Ok(())
 /// # }
 /// ```

@@ -3,10 +3,11 @@
 //! Permissions do not bind root, which tests often run as: then the child runs as a user that owns nothing.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anabranch::RunLog;
 use anabranch_log::{Durability, ReadLog};
@@ -47,7 +48,11 @@ fn said(run: &Path) -> String {
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         child.uid(NOBODY).gid(NOBODY);
     }
-    let child = child.output().unwrap();
+    // Another test's child may have been forked while the copy was open for writing, and holds it until it executes.
+    let busy =
+        |ended: &io::Result<Output>| ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy);
+    let mut tries = std::iter::repeat_with(|| child.output()).take(10_000);
+    let child = tries.find(|ended| !busy(ended)).expect("the copy is executable soon").unwrap();
     let out = String::from_utf8_lossy(&child.stdout).into_owned();
     assert!(child.status.success(), "{out}{}", String::from_utf8_lossy(&child.stderr));
     out
