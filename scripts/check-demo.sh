@@ -5,7 +5,7 @@ set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 # Of the whole workspace, so that the features, and with them the dependencies, are those already built.
-cargo build --locked -q --workspace --bins
+cargo build --locked -q --workspace --bins --examples
 bin=${CARGO_TARGET_DIR:-target}/debug
 "$bin/async_grpo" --run-dir "$dir/run" "$@" | tee "$dir/output"
 "$bin/anabranch" verify "$dir/run"

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 recorded=$here/../../datasets/recorded
 python=$("$here/setup.sh")
 # Of the whole workspace, so that the features, and with them the dependencies, are those already built.
-cargo build --locked --quiet --workspace --bin anabranch
+cargo build --locked --quiet --workspace --bins --examples
 audit=$(mktemp)
 trap 'rm -f "$audit"' EXIT
 "${CARGO_TARGET_DIR:-target}/debug/anabranch" audit "$recorded/parquet" --json >"$audit"

@@ -4,5 +4,5 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 python=$("$here/setup.sh")
-cargo build --locked --quiet -p anabranch-metrics --features tensorboard --example tensorboard_events
+cargo build --locked --quiet --workspace --example tensorboard_events
 "$python" "$here/check_tensorboard.py" "${CARGO_TARGET_DIR:-target}/debug/examples/tensorboard_events"
